@@ -29,7 +29,7 @@ from blake3 import blake3
 
 from dsec.errors import StateError
 
-__all__ = ["Digest", "Encoded", "blob_digest", "digest", "encode"]
+__all__ = ["Digest", "Encoded", "blob_digest", "digest", "encode", "raw_digest"]
 
 Digest = NewType("Digest", str)
 """64 lower-case hexadecimal characters of BLAKE3-256."""
@@ -57,6 +57,11 @@ def digest(domain: str, value: object) -> Digest:
 def blob_digest(content: bytes | bytearray | memoryview) -> Digest:
     """Digest of raw bytes, without domain tag: the name of a chunk, and of a source file."""
     return Digest(blake3(content).hexdigest())
+
+
+def raw_digest(content: bytes | bytearray | memoryview) -> bytes:
+    """The 32 bytes behind `blob_digest`: how manifests and indexes of objects name a chunk."""
+    return blake3(content).digest()
 
 
 def encode(value: object) -> Encoded:

@@ -1,0 +1,200 @@
+"""Gymnasium's environments by the runtime's contract.
+
+``gymnasium/<id>`` is made by id without PassiveEnvChecker (admission checks more); a subclass of `gymnasium.Env` is
+taken as it is. The state is that of the environment and of each wrapper around it: for the classes gymnasium brings,
+the attributes listed here, for all others every attribute. What hides in an opaque object makes `state_dict` an error
+(then the runtime replays the episode), and the state hash covers the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
+
+from dsec.adapters import attributes
+from dsec.errors import StateError
+from dsec.runtime import layouts
+
+__all__ = ["GymnasiumEnvironment", "adapt", "layout", "make", "registered"]
+
+_NUMBERS = ("_np_random", "_np_random_seed")
+
+_STATE: Mapping[str, tuple[str, ...]] = {
+    "gymnasium.envs.classic_control.acrobot:AcrobotEnv": ("state",),
+    "gymnasium.envs.classic_control.cartpole:CartPoleEnv": ("state", "steps_beyond_terminated"),
+    "gymnasium.envs.classic_control.continuous_mountain_car:Continuous_MountainCarEnv": ("state",),
+    "gymnasium.envs.classic_control.mountain_car:MountainCarEnv": ("state",),
+    "gymnasium.envs.classic_control.pendulum:PendulumEnv": ("state", "last_u"),
+    "gymnasium.envs.toy_text.blackjack:BlackjackEnv": (
+        "dealer",
+        "dealer_top_card_suit",
+        "dealer_top_card_value_str",
+        "player",
+    ),
+    "gymnasium.envs.toy_text.cliffwalking:CliffWalkingEnv": ("lastaction", "s"),
+    "gymnasium.envs.toy_text.frozen_lake:FrozenLakeEnv": ("lastaction", "s"),
+    "gymnasium.envs.toy_text.taxi:TaxiEnv": ("fickle_step", "lastaction", "s", "taxi_orientation"),
+    "gymnasium.wrappers.common:OrderEnforcing": ("_has_reset",),
+    "gymnasium.wrappers.common:PassiveEnvChecker": (),
+    "gymnasium.wrappers.common:TimeLimit": ("_elapsed_steps",),
+}
+"""Attributes that decide the future, by class; the generator comes on top. Everything else they hold is constant."""
+
+_CLOCKS: Mapping[str, frozenset[str]] = {
+    "gymnasium.wrappers.common:RecordEpisodeStatistics": frozenset({"episode_start_time", "time_queue"}),
+}
+"""Attributes that hold wall-clock times and decide nothing."""
+
+_PLUMBING = frozenset({"_cached_spec", "_metadata", "_saved_kwargs", "env", "metadata", "render_mode", "spec"})
+
+
+class GymnasiumEnvironment:
+    """One environment of gymnasium, with all its wrappers.
+
+    Parameters
+    ----------
+    env
+        A fresh instance.
+    """
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+        self.step = env.step
+        self.observation_space = env.observation_space
+        self.action_space = env.action_space
+
+    def deterministic_reset(self, seed: int) -> tuple[Any, dict[str, Any]]:
+        """``reset(seed=seed)``."""
+        observation, info = self.env.reset(seed=seed)
+        return observation, info
+
+    def state_dict(self) -> list[Any]:
+        """State of each layer, the outermost wrapper first.
+
+        Raises
+        ------
+        StateError
+            If something that may decide the future can't be saved; ``where`` is its path.
+        """
+        captured, opaque = self._capture()
+        if opaque:
+            raise StateError(
+                f"{opaque[0].reason} can't be saved by its attributes",
+                where=opaque[0].path,
+                hint="give the environment state_dict() and load_state_dict(); its episodes are replayed meanwhile",
+            )
+        return captured
+
+    def load_state_dict(self, saved: list[Any]) -> None:
+        """Inverse of `state_dict`, on a fresh instance that was reset.
+
+        Raises
+        ------
+        StateError
+            If this instance has other layers, or lacks an object that was saved.
+        """
+        found = [_class(layer) for layer in _layers(self.env)]
+        expected = [entry["class"] for entry in saved]
+        if found != expected:
+            raise StateError(f"the state is of {' over '.join(expected)}, the environment is {' over '.join(found)}")
+        restore = attributes.Restore()
+        path = "env"
+        for layer, entry in zip(_layers(self.env), saved, strict=True):
+            try:
+                restore.attributes(layer, entry["attributes"], _names(layer), path)
+            except attributes.Opaque as opaque:
+                raise StateError(f"can't restore {opaque.reason}", where=opaque.path) from None
+            path += ".env"
+
+    def state_hash(self) -> bytes:
+        """16 bytes over all attributes that can be saved."""
+        return attributes.fingerprint(self._capture()[0])
+
+    def opaque(self) -> tuple[str, ...]:
+        """Paths and types of what the state hash can't cover."""
+        return tuple(str(found) for found in self._capture()[1])
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.env.close()
+
+    def _capture(self) -> tuple[list[Any], list[attributes.Opaque]]:
+        capture = attributes.Capture()
+        captured, opaque, path = [], [], "env"
+        for layer in _layers(self.env):
+            held: dict[str, Any] = {}
+            for name in sorted(_names(layer)):
+                try:
+                    held |= capture.attributes(layer, (name,), path)
+                except attributes.Opaque as found:
+                    opaque.append(found)
+            captured.append({"class": _class(layer), "attributes": held})
+            path += ".env"
+        return captured, opaque
+
+
+def make(name: str, config: Mapping[str, Any]) -> GymnasiumEnvironment:
+    """The registered environment ``name`` (``CartPole-v1``, ``module:Id-v0``), made with ``config``."""
+    return GymnasiumEnvironment(gymnasium.make(name, disable_env_checker=True, **config))
+
+
+def registered(name: str) -> bool:
+    """Whether an environment of this id is registered by now."""
+    return name in gymnasium.registry
+
+
+def adapt(env: Any) -> GymnasiumEnvironment:
+    """An instance of `gymnasium.Env`."""
+    return GymnasiumEnvironment(env)
+
+
+def layout(space: Any) -> layouts.Layout:
+    """The layout of a space's elements; spaces of varying size have none that is fixed."""
+    if isinstance(space, spaces.Discrete):
+        return layouts.Scalar(int, int(space.start), int(space.start + space.n - 1))
+    if isinstance(space, spaces.MultiDiscrete):
+        low = np.asarray(space.start)
+        return layouts.Array(layouts.little(space.dtype), space.shape, low, low + space.nvec - 1)
+    if isinstance(space, spaces.Box | spaces.MultiBinary):
+        return layouts.Array(layouts.little(space.dtype), space.shape)
+    if isinstance(space, spaces.Tuple):
+        return layouts.Row(tuple(layout(item) for item in space.spaces))
+    if isinstance(space, spaces.Dict):
+        names = tuple(sorted(space.spaces))
+        return layouts.Record(names, tuple(layout(space.spaces[name]) for name in names))
+    return layouts.Plain()
+
+
+def _layers(env: Any) -> Iterator[Any]:
+    while isinstance(env, gymnasium.Wrapper):
+        yield env
+        env = env.env
+    yield env
+
+
+def _names(layer: Any) -> list[str]:
+    known = _STATE.get(_class(layer))
+    if known is not None:
+        return [*known, *_NUMBERS] if not isinstance(layer, gymnasium.Wrapper) else list(known)
+    skipped = _PLUMBING | _CLOCKS.get(_class(layer), frozenset())
+    return [name for name, value in vars(layer).items() if name not in skipped and not _constant(value)]
+
+
+def _constant(value: Any) -> bool:
+    return isinstance(value, EnvSpec) or (isinstance(value, spaces.Space) and not _drawn_from(value))
+
+
+def _drawn_from(space: Any) -> bool:
+    if space._np_random is not None:
+        return True
+    inner = getattr(space, "spaces", ())
+    return any(_drawn_from(item) for item in (inner.values() if isinstance(inner, dict) else inner))
+
+
+def _class(layer: Any) -> str:
+    return f"{type(layer).__module__}:{type(layer).__qualname__}"

@@ -1,0 +1,55 @@
+"""What DSec runs inside Dask's own processes: functions for the scheduler, and the nanny that starts its workers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from distributed import Nanny
+
+__all__ = ["OUT_OF_MEMORY", "Host", "executing", "worker_count"]
+
+OUT_OF_MEMORY = "worker-restart-memory"
+"""Topic on which a nanny says that it ended its worker for its memory: worker, pid, rss."""
+
+
+def executing(dask_scheduler: Any) -> dict[str, tuple[str, float]]:
+    """Dask key -> worker and seconds, of all that runs, by the workers' last heartbeats."""
+    return {
+        ts.key: (ws.address, float(seconds))
+        for ws in dask_scheduler.workers.values()
+        for ts, seconds in ws.executing.items()
+    }
+
+
+def worker_count(dask_scheduler: Any) -> int:
+    """Workers that are connected."""
+    return len(dask_scheduler.workers)
+
+
+class Host(Nanny):
+    """A nanny whose worker has its variables before its interpreter starts.
+
+    Dask would set PYTHONHASHSEED to a number of its own where 0 is asked for, and the variables of numerics only after
+    modules were imported.
+
+    Parameters
+    ----------
+    variables
+        Set before the worker's process starts.
+    """
+
+    def __init__(self, *args: Any, variables: Mapping[str, str], **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.pre_spawn_env = {**self.pre_spawn_env, **variables}
+        self.env = {**self.env, **self.pre_spawn_env}
+
+    def end_at_once(self) -> None:
+        """Kill the worker without asking; what it wrote is whole, since every write of the store is."""
+        self.auto_restart = False
+        if self.process is not None and self.process.pid is not None:
+            try:
+                os.kill(self.process.pid, 9)
+            except ProcessLookupError:
+                return

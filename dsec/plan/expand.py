@@ -1,0 +1,620 @@
+"""From nodes to calls: matrix, iterate and references, one strand at a time, lazily and without recursion over calls.
+
+A *strand* is one top-level stage of one session (or of one group of sessions, or of none). It is a generator of calls in an
+order in which inputs come first; where what follows depends on a number that is not there yet, it yields `Pending`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dsec.core import bodies, canon, keys
+from dsec.core.stage import AnchorId, Edge, Input, PlanKey, Recipe, StageCall
+from dsec.errors import PlanError, Problem
+from dsec.plan import values
+from dsec.plan.nodes import CallFacts, Cell, Lane, Loop, Node, Placement, Position, Source, StageGraph, label_of
+
+__all__ = ["Expander", "Made", "Pending", "Strand"]
+
+_INIT = {"agent": "dsec.stages:init_agent", "env": "dsec.stages:init_env"}
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Nothing more can be said until these calls are finished."""
+
+    keys: tuple[PlanKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ref:
+    """One value as the graph knows it."""
+
+    source: Edge | AnchorId
+    label: str = ""
+    """Stage axes it was made under."""
+    next_step: int | None = None
+    reseed: bool = False
+    made_at: Position | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """A value for each cell of some axes; None where its maker was skipped."""
+
+    axes: tuple[str, ...] = ()
+    refs: Mapping[tuple[Any, ...], _Ref | None] = field(default_factory=dict)
+    init: str = ""
+    """``agent`` or ``env``: the beginning of the session, made on demand."""
+
+    def at(self, cell: Cell) -> _Ref | None:
+        """The value for a cell that has at least these axes."""
+        return self.refs[tuple(cell[axis] for axis in self.axes)]
+
+
+@dataclass(slots=True)
+class Made:
+    """What the instances of one stage made, as far as the graph can know."""
+
+    axes: tuple[str, ...]
+    calls: dict[tuple[Any, ...], tuple[PlanKey, str, int | None] | None] = field(default_factory=dict)
+    """Cell -> plan_key, label, next step; None where it was skipped."""
+    carries: Mapping[str, _Grid] | None = None
+    """For a loop: its last carry, by name."""
+    position: Position | None = None
+
+    def grid(self, output: str) -> _Grid:
+        """One output over all cells."""
+        if self.carries is not None:
+            return self.carries[output]
+        steps_follow = output in ("env", "state")
+        refs = {
+            cell: None if call is None else self._ref(call, output, steps_follow) for cell, call in self.calls.items()
+        }
+        return _Grid(self.axes, refs)
+
+    def _ref(self, call: tuple[PlanKey, str, int | None], output: str, steps_follow: bool) -> _Ref:
+        plan_key, label, next_step = call
+        if not steps_follow and output.startswith("state@"):
+            next_step, steps_follow = int(output[6:]) + 1, True
+        return _Ref(Edge(plan_key, output), label, next_step if steps_follow else None, made_at=self.position)
+
+
+@dataclass(slots=True)
+class _Scope:
+    """Names that a stage can refer to."""
+
+    prefix: str = ""
+    cell: Cell = field(default_factory=dict)
+    """Axes of the loops around."""
+    iteration: tuple[int, ...] = ()
+    made: dict[str, Made] = field(default_factory=dict)
+    carries: Mapping[str, _Grid] = field(default_factory=dict)
+    parent: _Scope | None = None
+
+    def out(self, frames: int) -> _Scope:
+        """The scope that many loops further out."""
+        scope = self
+        for _ in range(frames):
+            if scope.parent is None:
+                raise LookupError("no scope that far out")
+            scope = scope.parent
+        return scope
+
+
+@dataclass(slots=True)
+class Strand:
+    """One top-level stage of one group of sessions."""
+
+    node: Node
+    group: Cell
+    """Values of the session axes it has."""
+    lane: Lane | None
+    """Its session, if it is in one."""
+    number: int
+    """Place in plan order."""
+
+    @property
+    def name(self) -> str:
+        """Name of its instances up to loops and stage axes: ``train@seed=0``."""
+        return _named(self.node.name, self.group)
+
+
+class Expander:
+    """Turns strands of a graph into calls.
+
+    Parameters
+    ----------
+    graph
+        The compiled plan.
+    stats
+        Looks up the stats of a finished call, None while it is not finished; only asked for calls of stages that ``until``,
+        ``when`` or ``needs`` name.
+    retire
+        Told the calls to whose results nothing can refer any more.
+    """
+
+    def __init__(
+        self,
+        graph: StageGraph,
+        stats: Callable[[PlanKey], Mapping[str, Any] | None],
+        retire: Callable[[Sequence[PlanKey]], None] = lambda _: None,
+    ) -> None:
+        self.graph = graph
+        self.strands = _strands(graph)
+        self.facts: dict[PlanKey, CallFacts] = {}
+        """Facts of emitted calls; whoever takes a call takes its facts out."""
+        self._stats = stats
+        self._retire = retire
+        self._by_node: dict[str, list[Strand]] = {}
+        for strand in self.strands:
+            self._by_node.setdefault(strand.node.name, []).append(strand)
+        self._scopes: dict[int, _Scope] = {}
+        self._inits: dict[tuple[int, str, str], _Ref] = {}
+        self._recipes: dict[tuple[Any, ...], tuple[canon.Digest, Recipe]] = {}
+        self._targets = _target_names(graph)
+
+    def upstream(self, strand: Strand) -> tuple[list[Strand], list[Strand]]:
+        """Strands whose calls must be known before it starts, and strands that must have ended."""
+        sources = [s for s in _sources_of(strand.node) if s.kind == "stage"]
+        known = [s for source in sources for s in self._matching(strand, source.name, source.gather)]
+        watched = _metric_names(strand.node.when) if strand.node.when else ()
+        ended = [s for name in (*strand.node.after, *watched) for s in self._matching(strand, name, None)]
+        return known + ended, [s for s in ended if s.node.name in strand.node.after]
+
+    def calls(self, strand: Strand) -> Iterator[StageCall | Pending]:
+        """The calls of a strand, whose upstream strands have been expanded."""
+        scope = _Scope()
+        self._scopes[strand.number] = scope
+        yield from self._node(strand, strand.node, scope, target=strand.node.name in self._targets)
+
+    # ---- one stage -------------------------------------------------------------------------------------
+
+    def _node(self, strand: Strand, node: Node, scope: _Scope, *, target: bool) -> Iterator[StageCall | Pending]:
+        axes = tuple(node.cells[0]) if node.cells else ()
+        made = scope.made[node.name] = Made(axes, position=node.position)
+        if node.loop is not None:
+            yield from self._loops(strand, node, scope, made, target=target)
+            return
+        for cell in node.cells:
+            yield from self._instance(strand, node, scope, cell, made, target=target)
+
+    def _instance(
+        self, strand: Strand, node: Node, scope: _Scope, cell: Cell, made: Made, *, target: bool
+    ) -> Iterator[StageCall | Pending]:
+        place = tuple(cell.values())
+        full = {**scope.cell, **cell}
+        yield from self._ended(node, scope)
+        if not (yield from self._wanted(strand, node, scope, full)):
+            made.calls[place] = None
+            return
+        inputs = yield from self._inputs(strand, node, scope, full)
+        if inputs is None:
+            made.calls[place] = None
+            return
+        call, next_step, facts = self._call(strand, node, scope, cell, inputs)
+        made.calls[place] = (call.plan_key, label_of(full), next_step)
+        self.facts[call.plan_key] = replace(facts, target=target)
+        yield call
+
+    def _call(
+        self, strand: Strand, node: Node, scope: _Scope, cell: Cell, inputs: Mapping[str, list[tuple[str, _Ref]] | _Ref]
+    ) -> tuple[StageCall, int | None, CallFacts]:
+        full = {**scope.cell, **cell}
+        label = label_of(full)
+        position = inputs.get("state") or inputs.get("env")
+        at = position if isinstance(position, _Ref) else None
+        steps = None if node.steps is None else self._steps(strand, node, scope, full, at)
+        digest, recipe = self._recipe(strand, node, scope, full)
+        named = {name: _input(value) for name, value in sorted(inputs.items())}
+        stream = _stream(node, scope, label)
+        restream = any(_starts_stream(node, ref, label) for ref in (inputs.get("agent"), inputs.get("state")))
+        plan_key = keys.plan_key(digest, named, steps=steps, stream=stream, restream=restream)
+        instance = scope.prefix + _named(node.name, {**(strand.group if not scope.prefix else {}), **cell})
+        call = StageCall(
+            instance, node.path, plan_key, digest, named, steps, stream, restream,
+            bundle=None if self.graph.bundle is None else canon.Digest(self.graph.bundle), timeout=node.timeout,
+        )  # fmt: skip
+        lane = label_of(strand.group)
+        facts = CallFacts(node.placement, node.retry, node.priority, lane, False, node.cache, recipe)
+        next_step = steps[1] + 1 if steps else (at.next_step if at else None)
+        return call, next_step, facts
+
+    # ---- loops -----------------------------------------------------------------------------------------
+
+    def _loops(
+        self, strand: Strand, node: Node, scope: _Scope, made: Made, *, target: bool
+    ) -> Iterator[StageCall | Pending]:
+        assert node.loop is not None
+        yield from self._ended(node, scope)
+        finals: dict[tuple[Any, ...], Mapping[str, _Grid]] = {}
+        runs = [self._loop(strand, node, node.loop, scope, cell, finals, target=target) for cell in node.cells]
+        yield from _interleaved(runs)
+        made.carries = _joined(made.axes, finals, tuple(node.loop.carry))
+
+    def _loop(
+        self,
+        strand: Strand,
+        node: Node,
+        loop: Loop,
+        scope: _Scope,
+        cell: Cell,
+        finals: dict[tuple[Any, ...], Mapping[str, _Grid]],
+        *,
+        target: bool,
+    ) -> Iterator[StageCall | Pending]:
+        full = {**scope.cell, **cell}
+        carries: dict[str, _Grid] = {
+            name: self._bound(self._grid(strand, scope, start), cell) for name, (start, _) in loop.carry.items()
+        }
+        wanted = yield from self._wanted(strand, node, scope, full)
+        times = self._value(loop.times, strand, scope, full, node) if wanted else 0
+        names = _named(node.name, {**(strand.group if not scope.prefix else {}), **cell})
+        own: set[PlanKey] = set()
+        for iteration in range(times):
+            inner = _Scope(
+                f"{scope.prefix}{names}#{iteration}/", full, (*scope.iteration, iteration), {}, carries, scope
+            )
+            last = target and iteration == times - 1
+            for nested in loop.nodes:
+                yield from self._node(strand, nested, inner, target=last)
+            own.update(_keys_of(inner))
+            carries = {
+                name: self._followed(strand, inner, following, carries[name])
+                for name, (_, following) in loop.carry.items()
+            }
+            kept = {r.source.plan_key for g in carries.values() for r in g.refs.values() if r and isinstance(r.source, Edge)}
+            self._retire(sorted(own - kept))
+            own &= kept
+            if loop.until is not None and (yield from self._met(strand, loop.until, inner, full, node)):
+                break
+        finals[tuple(cell.values())] = carries
+
+    def _followed(self, strand: Strand, inner: _Scope, following: Source, old: _Grid) -> _Grid:
+        """The next carry; where its maker was skipped, the old one passes on."""
+        grid = self._grid(strand, inner, following)
+        if all(ref is not None for ref in grid.refs.values()):
+            return grid
+        if old.init:
+            # A skipped maker leaves the session's beginning as it was only if all of them were skipped.
+            return old if not any(grid.refs.values()) else grid
+        named = {cell: dict(zip(grid.axes, cell, strict=True)) for cell in grid.refs}
+        return _Grid(grid.axes, {c: ref if ref is not None else old.at(named[c]) for c, ref in grid.refs.items()})
+
+    def _bound(self, grid: _Grid, cell: Cell) -> _Grid:
+        """The part of a grid that belongs to one cell of a loop's own axes."""
+        rest = tuple(axis for axis in grid.axes if axis not in cell)
+        if grid.init or len(rest) == len(grid.axes):
+            return grid
+        refs = {}
+        for place, ref in grid.refs.items():
+            named = dict(zip(grid.axes, place, strict=True))
+            if all(named[axis] == value for axis, value in cell.items() if axis in named):
+                refs[tuple(named[axis] for axis in rest)] = ref
+        return _Grid(rest, refs)
+
+    # ---- conditions ------------------------------------------------------------------------------------
+
+    def _ended(self, node: Node, scope: _Scope) -> Iterator[Pending]:
+        """Waits for nested stages that are only to be over; top-level ones are the frontier's."""
+        if scope.parent is None or not node.after:
+            return
+        due = [call[0] for name in node.after for call in scope.made[name].calls.values() if call is not None]
+        while missing := tuple(key for key in due if self._stats(key) is None):
+            yield Pending(missing)
+
+    def _wanted(self, strand: Strand, node: Node, scope: _Scope, full: Cell) -> Iterator[Pending]:
+        if node.when is None:
+            return True
+        return (yield from self._met(strand, node.when, scope, full, node))
+
+    def _met(self, strand: Strand, condition: values.Expr, scope: _Scope, full: Cell, node: Node) -> Iterator[Pending]:
+        watched: dict[str, PlanKey | None] = {}
+        for name in _metric_names(condition):
+            watched[name] = self._metric_call(strand, scope, name, full)
+        due = tuple(key for key in watched.values() if key is not None)
+        while missing := tuple(key for key in due if self._stats(key) is None):
+            yield Pending(missing)
+        metrics = {name: dict(self._stats(key) or {}) if key else {} for name, key in watched.items()}
+        return bool(self._value(condition, strand, scope, full, node, metrics))
+
+    def _metric_call(self, strand: Strand, scope: _Scope, name: str, full: Cell) -> PlanKey | None:
+        inner: _Scope | None = scope
+        while inner is not None and name not in inner.made:
+            inner = inner.parent
+        made = inner.made[name] if inner is not None else self._top(self._matching(strand, name, None)[0]).made[name]
+        call = made.calls.get(tuple(full[axis] for axis in made.axes if axis in full))
+        return call[0] if call is not None else None
+
+    # ---- inputs ----------------------------------------------------------------------------------------
+
+    def _inputs(
+        self, strand: Strand, node: Node, scope: _Scope, full: Cell
+    ) -> Iterator[StageCall]:
+        """Values by argument; None if one of them was skipped."""
+        found: dict[str, list[tuple[str, _Ref]] | _Ref] = {}
+        for argument, source in node.inputs.items():
+            if source.gather is not None:
+                found[argument] = yield from self._gathered(strand, scope, source, full)
+                continue
+            ref = yield from self._single(strand, scope, source, full)
+            if ref is None:
+                return None
+            found[argument] = ref
+        return found
+
+    def _single(self, strand: Strand, scope: _Scope, source: Source, full: Cell) -> Iterator[StageCall]:
+        grid = self._grid(strand, scope, source)
+        if grid.init:
+            return (yield from self._init(strand, grid.init, label_of(full) if grid.init == "env" else "", full))
+        ref = grid.at(full)
+        return replace(ref, reseed=True) if ref is not None and source.reseed else ref
+
+    def _gathered(self, strand: Strand, scope: _Scope, source: Source, full: Cell) -> Iterator[StageCall]:
+        gather = source.gather or ()
+        found: list[tuple[str, _Ref]] = []
+        for group, grid in self._grids(strand, scope, source):
+            if grid.init:
+                ref = yield from self._init(strand, grid.init, "", full)
+                found.append(("", ref))
+                continue
+            for place, ref in grid.refs.items():
+                named = dict(zip(grid.axes, place, strict=True))
+                kept = {axis: value for axis, value in named.items() if axis not in gather}
+                if ref is not None and all(full.get(axis) == value for axis, value in kept.items()):
+                    over = {axis: value for axis, value in {**group, **named}.items() if axis in gather}
+                    found.append((label_of(over), ref))
+        return found
+
+    def _grids(self, strand: Strand, scope: _Scope, source: Source) -> list[tuple[Cell, _Grid]]:
+        if source.kind == "stage" and scope.out(source.frame).parent is None and source.name != strand.node.name:
+            matching = self._matching(strand, source.name, source.gather)
+            return [(s.group, self._top(s).made[source.name].grid(source.output)) for s in matching]
+        return [({}, self._grid(strand, scope, source))]
+
+    def _grid(self, strand: Strand, scope: _Scope, source: Source) -> _Grid:
+        if source.kind == "init":
+            return _Grid(init=source.name)
+        if source.kind == "anchor":
+            anchor = AnchorId(source.name)
+            header = self.graph.anchors.get(anchor)
+            next_step, label = (header.next_step, header.label) if header else (None, "")
+            return _Grid((), {(): _Ref(anchor, label, next_step, source.reseed)})
+        where = scope.out(source.frame)
+        if source.kind == "carry":
+            return where.carries[source.name]
+        if where.parent is None and source.name not in where.made:
+            where = self._top(self._matching(strand, source.name, None)[0])
+        return where.made[source.name].grid(source.output)
+
+    def _init(self, strand: Strand, kind: str, label: str, full: Cell) -> Iterator[StageCall]:
+        """The session's beginning, emitted when it is first asked for."""
+        assert strand.lane is not None
+        known = (strand.lane.index, kind, label)
+        if known in self._inits:
+            return self._inits[known]
+        uses = _INIT[kind]
+        node = Node(f"init.{kind}", f"init.{kind}", uses, bodies.code_digest(uses), bodies.BODIES[uses].specs)
+        digest, recipe = self._recipe(strand, node, _Scope(), {})
+        plan_key = keys.plan_key(digest, {}, stream=label)
+        instance = _named(node.name, {**strand.group, **(full if label else {})})
+        bundle = None if self.graph.bundle is None else canon.Digest(self.graph.bundle)
+        call = StageCall(instance, node.path, plan_key, digest, {}, None, label, bundle=bundle)
+        self.facts[plan_key] = CallFacts(
+            Placement(), node.retry, 0, label_of(strand.group), False, "use", recipe
+        )
+        self._inits[known] = _Ref(Edge(plan_key, kind), label, 0 if kind == "env" else None)
+        yield call
+        return self._inits[known]
+
+    # ---- values ----------------------------------------------------------------------------------------
+
+    def _variables(self, strand: Strand, scope: _Scope, full: Cell) -> dict[str, Any]:
+        session = strand.lane.deciding._asdict() if strand.lane else {}
+        return {
+            "params": self.graph.params,
+            "matrix": {**strand.group, **full},
+            "item": dict(full),
+            "session": {"seed": session.get("seed"), "max_steps": session.get("max_steps")},
+            "iteration": scope.iteration[-1] if scope.iteration else None,
+        }
+
+    def _value(
+        self, raw: Any, strand: Strand, scope: _Scope, full: Cell, node: Node, metrics: Any = None
+    ) -> Any:
+        variables = self._variables(strand, scope, full)
+        if metrics is not None:
+            variables["metrics"] = metrics
+        return values.evaluated(raw, variables)
+
+    def _steps(self, strand: Strand, node: Node, scope: _Scope, full: Cell, at: _Ref | None) -> tuple[int, int]:
+        assert node.steps is not None
+        horizon = strand.lane.deciding.max_steps if strand.lane else None
+        due = at.next_step if at else None
+        if node.steps.count is not None:
+            count = self._value(node.steps.count, strand, scope, full, node)
+            if type(count) is not int or count < 1:
+                raise _problem(node, "steps", f"steps must be a count of at least 1, not {count!r}")
+            if due is None:
+                raise _problem(node, "steps", "a count needs an input whose step is known", "write an absolute range")
+            first, last = due, due + count - 1
+        else:
+            first = node.steps.first or 0
+            if node.steps.last is None and horizon is None:
+                raise _problem(node, "steps", f"the range {first}- is open", "set session.max_steps or an end")
+            last = node.steps.last if node.steps.last is not None else (horizon or 0) - 1
+        _check_range(node, at, first, last, horizon)
+        return first, last
+
+    def _recipe(self, strand: Strand, node: Node, scope: _Scope, full: Cell) -> tuple[canon.Digest, Recipe]:
+        where: tuple[Any, ...] = (node.path, strand.number if strand.lane is None else -1 - strand.lane.index)
+        if node.config_varies:
+            where = (*where, scope.iteration, tuple(full.items()))
+        found = self._recipes.get(where)
+        if found is None:
+            recipe = self._make_recipe(strand, node, scope, full)
+            found = self._recipes[where] = recipe.digest(), recipe
+            if node.config_varies and len(self._recipes) > 100_000:
+                self._recipes.clear()
+        return found
+
+    def _make_recipe(self, strand: Strand, node: Node, scope: _Scope, full: Cell) -> Recipe:
+        lane = strand.lane
+        root = lane.deciding.seed if lane else canon.digest("dsec/root/1", [node.path, dict(strand.group)])
+        return Recipe(
+            uses=node.uses,
+            code=canon.Digest(node.code),
+            config=self._value(node.config or {}, strand, scope, full, node),
+            files={name: canon.Digest(digest) for name, digest in node.files.items()},
+            agent=lane.agent if lane and "agent" in node.specs else None,
+            env=lane.env if lane and "env" in node.specs else None,
+            reward=lane.reward if lane and "reward" in node.specs else None,
+            seed=root,
+            class_id=self.graph.classes.get(node.placement.worker),
+            outputs=node.outputs,
+            cache_version=node.cache_version,
+            salt=self.graph.salt if node.cache == "off" else None,
+        )
+
+    # ---- strands ---------------------------------------------------------------------------------------
+
+    def _top(self, strand: Strand) -> _Scope:
+        return self._scopes[strand.number]
+
+    def _matching(self, strand: Strand, name: str, gather: tuple[str, ...] | None) -> list[Strand]:
+        """Strands of a stage that share the session axes which are not gathered."""
+        candidates = self._by_node[name]
+        if gather is None and len(candidates) == len(self.graph.lanes) and strand.lane is not None:
+            return [candidates[strand.lane.index]] if candidates[0].lane is not None else candidates[:1]
+        free = set(gather or ())
+        mine = {axis: value for axis, value in strand.group.items() if axis not in free}
+        return [s for s in candidates if all(mine.get(a, v) == v for a, v in s.group.items() if a not in free)]
+
+
+# ---- pure pieces ---------------------------------------------------------------------------------------
+
+
+def _strands(graph: StageGraph) -> list[Strand]:
+    """All strands, session by session within a stage, stages in order of their inputs."""
+    strands: list[Strand] = []
+    for node in graph.nodes:
+        if node.in_session:
+            groups: list[tuple[Cell, Lane | None]] = [(lane.cell, lane) for lane in graph.lanes]
+        else:
+            seen: dict[tuple[Any, ...], Cell] = {}
+            for lane in graph.lanes:
+                cell = {axis: lane.cell[axis] for axis in node.session_axes}
+                seen.setdefault(tuple(cell.values()), cell)
+            groups = [(cell, None) for cell in seen.values()]
+        for cell, owner in groups:
+            strands.append(Strand(node, cell, owner, len(strands)))
+    return strands
+
+
+def _sources_of(node: Node) -> Iterator[Source]:
+    """Top-level sources of a node and of all stages nested in it."""
+    stack: list[tuple[Node, int]] = [(node, 0)]
+    while stack:
+        inner, depth = stack.pop()
+        yield from (s for s in inner.inputs.values() if s.frame == depth)
+        if inner.loop is not None:
+            for start, following in inner.loop.carry.values():
+                yield from (s for s, frame in ((start, depth), (following, depth + 1)) if s.frame == frame)
+            stack.extend((nested, depth + 1) for nested in inner.loop.nodes)
+
+
+def _target_names(graph: StageGraph) -> set[str]:
+    used = {s.name for node in graph.nodes for s in _sources_of(node) if s.kind == "stage"}
+    used.update(name for node in graph.nodes for name in node.after)
+    return {node.name for node in graph.nodes} - used
+
+
+def _metric_names(condition: values.Expr | None) -> tuple[str, ...]:
+    return values.metric_stages(condition) if condition is not None else ()
+
+
+def _named(name: str, cell: Cell) -> str:
+    return f"{name}@{label_of(cell)}" if cell else name
+
+
+def _input(value: list[tuple[str, _Ref]] | _Ref) -> Input:
+    if isinstance(value, _Ref):
+        return Input((value.source,))
+    return Input(tuple(ref.source for _, ref in value), tuple(label for label, _ in value))
+
+
+def _stream(node: Node, scope: _Scope, label: str) -> str:
+    if not node.named_stream:
+        return label if node.is_rollout else ""
+    iteration = ".".join(map(str, scope.iteration))
+    return f"stage/{node.path}/{iteration}/{label}"
+
+
+def _starts_stream(node: Node, ref: object, label: str) -> bool:
+    return node.is_rollout and isinstance(ref, _Ref) and (ref.reseed or ref.label != label)
+
+
+def _keys_of(scope: _Scope) -> Iterator[PlanKey]:
+    for made in scope.made.values():
+        yield from (call[0] for call in made.calls.values() if call is not None)
+        for grid in (made.carries or {}).values():
+            yield from (r.source.plan_key for r in grid.refs.values() if r and isinstance(r.source, Edge))
+
+
+def _joined(
+    axes: tuple[str, ...], finals: Mapping[tuple[Any, ...], Mapping[str, _Grid]], names: tuple[str, ...]
+) -> dict[str, _Grid]:
+    """The last carries of a loop's cells as one grid a name."""
+    if not axes:
+        return dict(finals[()])
+    joined = {}
+    for name in names:
+        inner = next(iter(finals.values()))[name]
+        refs = {(*cell, *place): ref for cell, final in finals.items() for place, ref in final[name].refs.items()}
+        joined[name] = inner if inner.init else _Grid((*axes, *inner.axes), refs)
+    return joined
+
+
+def _interleaved(runs: Sequence[Iterator[StageCall | Pending]]) -> Iterator[StageCall | Pending]:
+    """Calls of several loops in turn, so that they can run side by side."""
+    active = list(runs)
+    while active:
+        blocked: list[PlanKey] = []
+        progressed = False
+        for run in list(active):
+            item = next(run, None)
+            if item is None:
+                active.remove(run)
+                progressed = True
+            elif isinstance(item, Pending):
+                blocked.extend(item.keys)
+            else:
+                progressed = True
+                yield item
+        if blocked and not progressed:
+            yield Pending(tuple(itertools.chain(blocked)))
+
+
+def _check_range(node: Node, at: _Ref | None, first: int, last: int, horizon: int | None) -> None:
+    if last < first:
+        raise _problem(node, "steps", f"the range {first}-{last} ends before it starts")
+    if horizon is not None and last > horizon - 1:
+        raise _problem(
+            node, "steps-overrun", f"step {last} lies beyond the session's last step {horizon - 1}", "raise session.max_steps"
+        )
+    due = at.next_step if at else None
+    if due is None or first == due:
+        return
+    made_at = at.made_at if at else None
+    before = f"what comes before (line {made_at[1]}) ends at {due - 1}" if made_at else f"the session is at step {due}"
+    if first > due:
+        raise _problem(node, "steps-gap", f"starts at step {first}, but {before}: {due}-{first - 1} are missing")
+    raise _problem(node, "steps-overlap", f"starts at step {first}, but {before}: {first}-{due - 1} are there twice")
+
+
+def _problem(node: Node, code: str, message: str, hint: str = "") -> PlanError:
+    path, line, column, source = node.position
+    return PlanError([Problem(path, line, column, code, f"{node.path}: {message}", hint, 1, source)])
