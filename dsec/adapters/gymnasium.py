@@ -1,9 +1,9 @@
 """Gymnasium's environments by the runtime's contract.
 
-``gymnasium/<id>`` is made by id without PassiveEnvChecker (admission checks more); a subclass of `gymnasium.Env` is
-taken as it is. The state is that of the environment and of each wrapper around it: for the classes gymnasium brings,
-the attributes listed here, for all others every attribute. What hides in an opaque object makes `state_dict` an error
-(then the runtime replays the episode), and the state hash covers the rest.
+``gymnasium/<id>`` is made by id without PassiveEnvChecker and OrderEnforcing, which check what the runtime checks or
+does anyway; a subclass of `gymnasium.Env` is taken as it is. The state is that of the environment and of each wrapper
+around it: for the classes gymnasium brings, the attributes listed here, for all others every attribute. What hides in
+an opaque object makes `state_dict` an error (then the runtime replays the episode), and the state hash covers the rest.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
+from gymnasium.wrappers import OrderEnforcing
 
 from dsec.adapters import attributes
 from dsec.errors import StateError
@@ -67,6 +68,7 @@ class GymnasiumEnvironment:
         self.step = env.step
         self.observation_space = env.observation_space
         self.action_space = env.action_space
+        self._layers = [(layer, _class(layer), f"env{'.env' * at}") for at, layer in enumerate(_layers(env))]
 
     def deterministic_reset(self, seed: int) -> tuple[Any, dict[str, Any]]:
         """``reset(seed=seed)``."""
@@ -98,18 +100,15 @@ class GymnasiumEnvironment:
         StateError
             If this instance has other layers, or lacks an object that was saved.
         """
-        found = [_class(layer) for layer in _layers(self.env)]
-        expected = [entry["class"] for entry in saved]
+        found, expected = [name for _, name, _ in self._layers], [entry["class"] for entry in saved]
         if found != expected:
             raise StateError(f"the state is of {' over '.join(expected)}, the environment is {' over '.join(found)}")
         restore = attributes.Restore()
-        path = "env"
-        for layer, entry in zip(_layers(self.env), saved, strict=True):
+        for (layer, name, path), entry in zip(self._layers, saved, strict=True):
             try:
-                restore.attributes(layer, entry["attributes"], _names(layer), path)
+                restore.attributes(layer, entry["attributes"], _held(layer, name), path)
             except attributes.Opaque as opaque:
                 raise StateError(f"can't restore {opaque.reason}", where=opaque.path) from None
-            path += ".env"
 
     def state_hash(self) -> bytes:
         """16 bytes over all attributes that can be saved."""
@@ -125,22 +124,21 @@ class GymnasiumEnvironment:
 
     def _capture(self) -> tuple[list[Any], list[attributes.Opaque]]:
         capture = attributes.Capture()
-        captured, opaque, path = [], [], "env"
-        for layer in _layers(self.env):
+        captured, opaque = [], []
+        for layer, kind, path in self._layers:
             held: dict[str, Any] = {}
-            for name in sorted(_names(layer)):
+            for name, value in sorted(_held(layer, kind).items()):
                 try:
-                    held |= capture.attributes(layer, (name,), path)
+                    held[name] = capture.value(value, f"{path}.{name}")
                 except attributes.Opaque as found:
                     opaque.append(found)
-            captured.append({"class": _class(layer), "attributes": held})
-            path += ".env"
+            captured.append({"class": kind, "attributes": held})
         return captured, opaque
 
 
 def make(name: str, config: Mapping[str, Any]) -> GymnasiumEnvironment:
     """The registered environment ``name`` (``CartPole-v1``, ``module:Id-v0``), made with ``config``."""
-    return GymnasiumEnvironment(gymnasium.make(name, disable_env_checker=True, **config))
+    return GymnasiumEnvironment(_unordered(gymnasium.make(name, disable_env_checker=True, **config)))
 
 
 def registered(name: str) -> bool:
@@ -170,6 +168,16 @@ def layout(space: Any) -> layouts.Layout:
     return layouts.Plain()
 
 
+def _unordered(env: Any) -> Any:
+    """The same stack without OrderEnforcing: the loop always resets first, and a wrapper costs 3 % of a small step."""
+    if type(env) is OrderEnforcing:
+        return _unordered(env.env)
+    for layer in _layers(env):
+        if isinstance(layer, gymnasium.Wrapper) and type(layer.env) is OrderEnforcing:
+            layer.env = layer.env.env
+    return env
+
+
 def _layers(env: Any) -> Iterator[Any]:
     while isinstance(env, gymnasium.Wrapper):
         yield env
@@ -177,12 +185,14 @@ def _layers(env: Any) -> Iterator[Any]:
     yield env
 
 
-def _names(layer: Any) -> list[str]:
-    known = _STATE.get(_class(layer))
+def _held(layer: Any, kind: str) -> dict[str, Any]:
+    """Attributes that may decide the future; for known classes without a look at ``__dict__`` (see `Restore`)."""
+    known = _STATE.get(kind)
     if known is not None:
-        return [*known, *_NUMBERS] if not isinstance(layer, gymnasium.Wrapper) else list(known)
-    skipped = _PLUMBING | _CLOCKS.get(_class(layer), frozenset())
-    return [name for name, value in vars(layer).items() if name not in skipped and not _constant(value)]
+        names = known if isinstance(layer, gymnasium.Wrapper) else (*known, *_NUMBERS)
+        return {name: getattr(layer, name) for name in names if hasattr(layer, name)}
+    skipped = _PLUMBING | _CLOCKS.get(kind, frozenset())
+    return {name: value for name, value in vars(layer).items() if name not in skipped and not _constant(value)}
 
 
 def _constant(value: Any) -> bool:

@@ -36,7 +36,7 @@ class Body:
 
 
 BODIES: Mapping[str, Body] = {
-    "dsec.stages:init_agent": Body(1, outputs=("agent",), specs=("agent",), named_stream=False),
+    "dsec.stages:init_agent": Body(1, outputs=("agent",), specs=("agent", "env"), named_stream=False),
     "dsec.stages:init_env": Body(1, outputs=("env",), specs=("env",), named_stream=False),
     "dsec.stages:rollout": Body(
         1,

@@ -182,6 +182,8 @@ _NEUTRAL: Mapping[type, Callable[[Any], Any]] = {
     list: lambda value: value,
     tuple: lambda value: value,
     np.ndarray: lambda value: value,
+    leaves.AnchorRef: lambda value: value,
+    leaves.ArraySpec: lambda value: value,
     OrderedDict: dict,
     np.memmap: np.asarray,
     np.random.Generator: lambda value: Named("object", "numpy.random:Generator", value.bit_generator),

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from dsec.errors import CorruptObject
+from dsec.errors import CorruptObject, StateError
 
 __all__ = ["MAX_DEPTH", "Reader", "decode"]
 
@@ -54,8 +54,19 @@ class Reader:
         self.depth = 0
 
     def whole(self) -> Any:
-        """The value, and nothing after it."""
-        value = self.value()
+        """The value, and nothing after it.
+
+        Raises
+        ------
+        CorruptObject
+            If the bytes are no such value.
+        StateError
+            If the caller left too little stack to read it.
+        """
+        try:
+            value = self.value()
+        except RecursionError:
+            raise StateError("nested too deep for the stack that is left", where=self.where) from None
         if self.at != len(self.content):
             raise self.wrong("more bytes than its value has")
         return value

@@ -114,6 +114,13 @@ class _Walk:
     def text(self, value: str) -> None:
         self.write(_text(value))
 
+    def fields(self, stand_in: object, *values: tuple[object, type]) -> None:
+        """Write the parts of a stand-in that its maker may have filled with anything."""
+        for value, kind in values:
+            if type(value) is not kind:
+                raise Refused(f"{type(stand_in).__name__} with a {type(value).__name__}", f"it takes {kind.__name__}")
+            self.node(value)
+
     def blob(self, value: bytes) -> None:
         self.write(b"b%d:" % len(value))
         self.write(value)
@@ -211,8 +218,7 @@ class _Walk:
         if self.known(b"Q", value):
             return
         self.write(b"q")
-        self.text(parts.device)
-        self.blob(parts.state)
+        self.fields(parts, (parts.device, str), (parts.state, bytes))
 
     def known(self, tag: bytes, value: object) -> bool:
         """Write a reference if this very object came before; else number it among those of its tag."""
@@ -229,17 +235,18 @@ class _Walk:
         tag = _NAMED.get(stand_in.kind)
         if tag is None:
             raise Refused(f"Named of kind {stand_in.kind!r}", f"use one of {', '.join(_NAMED)}")
-        if type(stand_in.value) not in _HOLDS.get(stand_in.kind, (type(stand_in.value),)):
-            raise Refused(f"Named {stand_in.kind} with a {type(stand_in.value).__name__}", "see Named.value")
         self.enter(value, 1)
         self.write(tag)
-        self.text(stand_in.name)
-        self.node(stand_in.value)
+        holds = _HOLDS.get(stand_in.kind, type(stand_in.value))
+        self.fields(stand_in, (stand_in.name, str), (stand_in.value, holds))
         self.leave(value)
+
+    def unread(self, _: leaves.ArraySpec) -> None:
+        raise Refused("ArraySpec", "it stands for an array that was not read; take the tree from anchors.get")
 
     def anchor(self, value: leaves.AnchorRef) -> None:
         self.write(b"r")
-        self.text(value.anchor_id)
+        self.fields(value, (value.anchor_id, str))
 
 
 def mapping_order(value: Mapping[Any, Any]) -> list[tuple[bytes, Any, Any]]:
@@ -313,7 +320,7 @@ def _unknown(value: object) -> Refused:
 _LITTLE = frozenset(np.dtype(name) for name in leaves.FIXED)
 
 _NAMED: Mapping[str, bytes] = {"enum": b"e", "flag": b"f", "dataclass": b"c", "object": b"o"}
-_HOLDS: Mapping[str, tuple[type, ...]] = {"enum": (str,), "flag": (int,), "dataclass": (dict,)}
+_HOLDS: Mapping[str, type] = {"enum": str, "flag": int, "dataclass": dict}
 
 _WRITERS: dict[type, Callable[[_Walk, Any], None]] = {
     type(None): lambda walk, _: walk.write(b"N"),
@@ -334,6 +341,7 @@ _WRITERS: dict[type, Callable[[_Walk, Any], None]] = {
     np.random.Generator: _Walk.generator,
     np.random.RandomState: _Walk.legacy,
     leaves.AnchorRef: _Walk.anchor,
+    leaves.ArraySpec: _Walk.unread,
     **dict.fromkeys(set(np.sctypeDict.values()), _Walk.scalar),
     **dict.fromkeys(generators.CLASSES.values(), _Walk.bit_generator),
 }

@@ -13,7 +13,7 @@ import functools
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -202,8 +202,7 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
     raise Refused(f"an array of dtype {dtype}", "keep a list" if dtype.hasobject else hint)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class TensorParts:
+class TensorParts(NamedTuple):
     """A tensor taken apart."""
 
     array: npt.NDArray[Any]
@@ -226,16 +225,23 @@ def tensor_parts(value: Any) -> TensorParts | None:
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(value, torch.Tensor):
         return None
-    dtype = str(value.dtype)[6:]
-    held = TORCH_DTYPES.get(dtype)
+    dtype, held = _torch_dtype(value.dtype)
     if held is None or value.layout is not torch.strided or value.device.type == "meta":
         raise Refused(f"torch.Tensor of dtype {dtype}, {value.layout}, on {value.device}", "keep a dense tensor")
     if value.grad_fn is not None:
         raise Refused("torch.Tensor that is part of a graph of gradients", "call .detach() on it")
     array = _elements(value, held, torch)
     pointer = value.data_ptr()
-    storage = (pointer, value.device, held, tuple(value.shape), value.stride()) if pointer else None
+    seen = (held, value.is_conj(), value.is_neg(), value.shape, value.stride())
+    storage = (pointer, value.device, *seen) if pointer else None
     return TensorParts(array, dtype, _tensor_kind(value, torch), storage)
+
+
+@functools.lru_cache(maxsize=64)
+def _torch_dtype(dtype: Any) -> tuple[str, str | None]:
+    """Name of a torch dtype, and of the numpy dtype that holds its bits."""
+    name = str(dtype).removeprefix("torch.")
+    return name, TORCH_DTYPES.get(name)
 
 
 def _stand_in_parts(value: Tensor) -> TensorParts:
@@ -249,11 +255,12 @@ def _stand_in_parts(value: Tensor) -> TensorParts:
 
 def _elements(value: Any, held: str, torch: Any) -> npt.NDArray[Any]:
     plain = value.detach()
-    if value.is_complex() or value.is_neg():
+    if value.is_conj() or value.is_neg():
         plain = plain.resolve_conj().resolve_neg()
     if held in ("<u2", "|u1"):
-        plain = plain.view(torch.int16 if held == "<u2" else torch.uint8)
-    return plain.cpu().numpy().view(held)  # type: ignore[no-any-return]
+        bits = plain.view(torch.int16 if held == "<u2" else torch.uint8)
+        return bits.cpu().numpy().view(held)  # type: ignore[no-any-return]
+    return plain.cpu().numpy()  # type: ignore[no-any-return]
 
 
 def _tensor_kind(value: Any, torch: Any) -> Kind:

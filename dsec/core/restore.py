@@ -13,7 +13,7 @@ import numpy as np
 
 from dsec.core import decode, generators, leaves
 from dsec.core.leaves import ArraySpec, Named, Tensor
-from dsec.errors import CorruptObject
+from dsec.errors import StateError
 
 __all__ = ["Resolve", "references", "unflatten"]
 
@@ -39,12 +39,11 @@ def unflatten(structure: bytes, arrays: Sequence[Any], *, resolve: Resolve | Non
     ------
     CorruptObject
         If the bytes are no structure over these arrays.
+    StateError
+        If ``resolve`` can't restore a value.
     """
     reader = _Reader(structure, arrays, resolve, where)
-    try:
-        tree = reader.whole()
-    except RecursionError:
-        raise CorruptObject("nested too deep for the stack that is left", where=where) from None
+    tree = reader.whole()
     if reader.used != len(arrays):
         raise reader.wrong(f"it uses {reader.used} of {len(arrays)} arrays")
     return tree
@@ -87,10 +86,12 @@ class _Reader(decode.Reader):
         try:
             made = kind(values)
         except TypeError:
-            raise self.wrong("an element of a set that can't be one") from None
-        if len(made) != len(values):
-            raise self.wrong("elements of a set that are equal")
-        return made
+            made = ()
+        if len(made) == len(values):
+            return made
+        if self.resolve is not None:
+            raise StateError("elements of a set are equal, or can't be in one, once restored by their classes")
+        raise self.wrong("elements of a set that are equal, or can't be in one")
 
     def array(self) -> Any:
         """A numpy array: the next one."""

@@ -14,6 +14,7 @@ __all__ = [
     "Admitted",
     "Bind",
     "Command",
+    "Detained",
     "Drop",
     "Due",
     "Ended",
@@ -128,6 +129,14 @@ class Freed:
 
 
 @dataclass(frozen=True, slots=True)
+class Detained:
+    """Event: a call that could go has to wait after all, for calls that make its inputs again."""
+
+    key: PlanKey
+    needs: frozenset[PlanKey]
+
+
+@dataclass(frozen=True, slots=True)
 class Drop:
     """Event: a call is not wanted any more."""
 
@@ -174,5 +183,5 @@ class Admitted:
     keys: tuple[PlanKey, ...]
 
 
-Event: TypeAlias = Offered | Resized | Ended | Failure | Due | Withheld | Freed | Drop
+Event: TypeAlias = Offered | Resized | Ended | Failure | Due | Withheld | Freed | Detained | Drop
 Command: TypeAlias = Bind | Recall | Retry | GiveUp

@@ -28,7 +28,7 @@ def worker_count(dask_scheduler: Any) -> int:
     return len(dask_scheduler.workers)
 
 
-class Host(Nanny):
+class Host(Nanny):  # type: ignore[misc]
     """A nanny whose worker has its variables before its interpreter starts.
 
     Dask would set PYTHONHASHSEED to a number of its own where 0 is asked for, and the variables of numerics only after
@@ -42,8 +42,8 @@ class Host(Nanny):
 
     def __init__(self, *args: Any, variables: Mapping[str, str], **options: Any) -> None:
         super().__init__(*args, **options)
-        self.pre_spawn_env = {**self.pre_spawn_env, **variables}
-        self.env = {**self.env, **self.pre_spawn_env}
+        self.pre_spawn_env = self.pre_spawn_env | dict(variables)  # type: ignore[has-type]
+        self.env = self.env | self.pre_spawn_env  # type: ignore[has-type]
 
     def end_at_once(self) -> None:
         """Kill the worker without asking; what it wrote is whole, since every write of the store is."""

@@ -6,7 +6,6 @@ numerics are the ones that keys name.
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from typing import Any
@@ -22,5 +21,3 @@ def dask_setup(worker: Any) -> None:
     root = os.environ.get("DSEC_ROOT")
     if root and root not in sys.path:
         sys.path.insert(0, root)
-    # Failures are reported by the driver, once, with their story; Dask would print each again with its arguments.
-    logging.getLogger("distributed.worker").setLevel(logging.CRITICAL)

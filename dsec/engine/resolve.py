@@ -188,7 +188,8 @@ def survey(frontier: Frontier, store: Store) -> Iterator[Verdict]:
 
     A call behind one that would run is said to run too, though it may turn out a hit once its inputs are there.
     """
-    resolver, results = Resolver(store), {}
+    resolver = Resolver(store)
+    results: dict[PlanKey, StageResult] = {}
     while calls := frontier.take(BATCH):
         resolver.prepare(calls)
         for call in calls:

@@ -28,6 +28,7 @@ from dsec.engine.moves import (
     Admitted,
     Bind,
     Command,
+    Detained,
     Drop,
     Due,
     Ended,
@@ -109,6 +110,7 @@ class Window:
             Due: self._due,
             Freed: self._due,
             Withheld: self._withheld,
+            Detained: self._detained,
             Drop: self._drop,
         }
 
@@ -126,6 +128,11 @@ class Window:
     def wants(self) -> bool:
         """Whether something could be admitted if there were slots."""
         return any(self._top(kind) is not None for kind in list(self._heaps))
+
+    def flies(self, key: PlanKey) -> bool:
+        """Whether a call is at the cluster."""
+        entry = self._entries.get(key)
+        return entry is not None and entry.state == _FLYING
 
     def on(self, event: Event) -> list[Command]:
         """Take an event; the commands that follow from it at once."""
@@ -202,6 +209,12 @@ class Window:
         self._land(entry)
         entry.state = _ELSEWHERE
         return self._recall_behind(event.key)
+
+    def _detained(self, event: Detained) -> list[Command]:
+        entry = self._entries.get(event.key)
+        if entry is not None and entry.state in (_READY, _WAITS):
+            self._wait_for(entry, event.needs)
+        return []
 
     def _drop(self, event: Drop) -> list[Command]:
         entry = self._entries.get(event.key)

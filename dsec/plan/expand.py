@@ -1,23 +1,38 @@
 """From nodes to calls: matrix, iterate and references, one strand at a time, lazily and without recursion over calls.
 
-A *strand* is one top-level stage of one session (or of one group of sessions, or of none). It is a generator of calls in an
-order in which inputs come first; where what follows depends on a number that is not there yet, it yields `Pending`.
+A *strand* is one top-level stage of one session (or of one group of sessions, or of none). It is a generator of calls
+in an order in which inputs come first; where what follows depends on a number that is not there yet, it yields
+`Pending`.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 from dsec.core import bodies, canon, keys
-from dsec.core.stage import AnchorId, Edge, Input, PlanKey, Recipe, StageCall
+from dsec.core.stage import AnchorId, Edge, Input, Placement, PlanKey, Recipe, StageCall
 from dsec.errors import PlanError, Problem
 from dsec.plan import values
-from dsec.plan.nodes import CallFacts, Cell, Lane, Loop, Node, Placement, Position, Source, StageGraph, label_of
+from dsec.plan.nodes import (
+    CallFacts,
+    Cell,
+    Lane,
+    Node,
+    Position,
+    Source,
+    StageGraph,
+    label_of,
+)
 
 __all__ = ["Expander", "Made", "Pending", "Strand"]
+
+T = TypeVar("T")
+Calls: TypeAlias = Generator["StageCall | Pending", None, T]
+"""Calls in order, and at the end a value."""
+Found: TypeAlias = "list[tuple[str, _Ref]] | _Ref"
 
 _INIT = {"agent": "dsec.stages:init_agent", "env": "dsec.stages:init_env"}
 
@@ -49,6 +64,10 @@ class _Grid:
     refs: Mapping[tuple[Any, ...], _Ref | None] = field(default_factory=dict)
     init: str = ""
     """``agent`` or ``env``: the beginning of the session, made on demand."""
+
+    def keys(self) -> Iterator[PlanKey]:
+        """Calls that made the values."""
+        yield from (ref.source.plan_key for ref in self.refs.values() if ref and isinstance(ref.source, Edge))
 
     def at(self, cell: Cell) -> _Ref | None:
         """The value for a cell that has at least these axes."""
@@ -131,8 +150,8 @@ class Expander:
     graph
         The compiled plan.
     stats
-        Looks up the stats of a finished call, None while it is not finished; only asked for calls of stages that ``until``,
-        ``when`` or ``needs`` name.
+        Looks up the stats of a finished call, None while it is not finished; only asked for calls of stages that
+        ``until``, ``when`` or ``needs`` name.
     retire
         Told the calls to whose results nothing can refer any more.
     """
@@ -161,7 +180,7 @@ class Expander:
         """Strands whose calls must be known before it starts, and strands that must have ended."""
         sources = [s for s in _sources_of(strand.node) if s.kind == "stage"]
         known = [s for source in sources for s in self._matching(strand, source.name, source.gather)]
-        watched = _metric_names(strand.node.when) if strand.node.when else ()
+        watched = _read_by(strand.node.when)
         ended = [s for name in (*strand.node.after, *watched) for s in self._matching(strand, name, None)]
         return known + ended, [s for s in ended if s.node.name in strand.node.after]
 
@@ -173,7 +192,7 @@ class Expander:
 
     # ---- one stage -------------------------------------------------------------------------------------
 
-    def _node(self, strand: Strand, node: Node, scope: _Scope, *, target: bool) -> Iterator[StageCall | Pending]:
+    def _node(self, strand: Strand, node: Node, scope: _Scope, *, target: bool) -> Calls[None]:
         axes = tuple(node.cells[0]) if node.cells else ()
         made = scope.made[node.name] = Made(axes, position=node.position)
         if node.loop is not None:
@@ -184,7 +203,7 @@ class Expander:
 
     def _instance(
         self, strand: Strand, node: Node, scope: _Scope, cell: Cell, made: Made, *, target: bool
-    ) -> Iterator[StageCall | Pending]:
+    ) -> Calls[None]:
         place = tuple(cell.values())
         full = {**scope.cell, **cell}
         yield from self._ended(node, scope)
@@ -201,7 +220,7 @@ class Expander:
         yield call
 
     def _call(
-        self, strand: Strand, node: Node, scope: _Scope, cell: Cell, inputs: Mapping[str, list[tuple[str, _Ref]] | _Ref]
+        self, strand: Strand, node: Node, scope: _Scope, cell: Cell, inputs: Mapping[str, Found]
     ) -> tuple[StageCall, int | None, CallFacts]:
         full = {**scope.cell, **cell}
         label = label_of(full)
@@ -225,13 +244,11 @@ class Expander:
 
     # ---- loops -----------------------------------------------------------------------------------------
 
-    def _loops(
-        self, strand: Strand, node: Node, scope: _Scope, made: Made, *, target: bool
-    ) -> Iterator[StageCall | Pending]:
+    def _loops(self, strand: Strand, node: Node, scope: _Scope, made: Made, *, target: bool) -> Calls[None]:
         assert node.loop is not None
         yield from self._ended(node, scope)
         finals: dict[tuple[Any, ...], Mapping[str, _Grid]] = {}
-        runs = [self._loop(strand, node, node.loop, scope, cell, finals, target=target) for cell in node.cells]
+        runs = [self._loop(strand, node, scope, cell, finals=finals, target=target) for cell in node.cells]
         yield from _interleaved(runs)
         made.carries = _joined(made.axes, finals, tuple(node.loop.carry))
 
@@ -239,19 +256,20 @@ class Expander:
         self,
         strand: Strand,
         node: Node,
-        loop: Loop,
         scope: _Scope,
         cell: Cell,
-        finals: dict[tuple[Any, ...], Mapping[str, _Grid]],
         *,
+        finals: dict[tuple[Any, ...], Mapping[str, _Grid]],
         target: bool,
-    ) -> Iterator[StageCall | Pending]:
+    ) -> Calls[None]:
+        assert node.loop is not None
+        loop = node.loop
         full = {**scope.cell, **cell}
         carries: dict[str, _Grid] = {
             name: self._bound(self._grid(strand, scope, start), cell) for name, (start, _) in loop.carry.items()
         }
         wanted = yield from self._wanted(strand, node, scope, full)
-        times = self._value(loop.times, strand, scope, full, node) if wanted else 0
+        times = self._value(loop.times, strand, scope, full) if wanted else 0
         names = _named(node.name, {**(strand.group if not scope.prefix else {}), **cell})
         own: set[PlanKey] = set()
         for iteration in range(times):
@@ -266,10 +284,12 @@ class Expander:
                 name: self._followed(strand, inner, following, carries[name])
                 for name, (_, following) in loop.carry.items()
             }
-            kept = {r.source.plan_key for g in carries.values() for r in g.refs.values() if r and isinstance(r.source, Edge)}
+            kept = {
+                r.source.plan_key for g in carries.values() for r in g.refs.values() if r and isinstance(r.source, Edge)
+            }
             self._retire(sorted(own - kept))
             own &= kept
-            if loop.until is not None and (yield from self._met(strand, loop.until, inner, full, node)):
+            if loop.until is not None and (yield from self._met(strand, loop.until, inner, full)):
                 break
         finals[tuple(cell.values())] = carries
 
@@ -298,7 +318,7 @@ class Expander:
 
     # ---- conditions ------------------------------------------------------------------------------------
 
-    def _ended(self, node: Node, scope: _Scope) -> Iterator[Pending]:
+    def _ended(self, node: Node, scope: _Scope) -> Calls[None]:
         """Waits for nested stages that are only to be over; top-level ones are the frontier's."""
         if scope.parent is None or not node.after:
             return
@@ -306,20 +326,20 @@ class Expander:
         while missing := tuple(key for key in due if self._stats(key) is None):
             yield Pending(missing)
 
-    def _wanted(self, strand: Strand, node: Node, scope: _Scope, full: Cell) -> Iterator[Pending]:
+    def _wanted(self, strand: Strand, node: Node, scope: _Scope, full: Cell) -> Calls[bool]:
         if node.when is None:
             return True
-        return (yield from self._met(strand, node.when, scope, full, node))
+        return (yield from self._met(strand, node.when, scope, full))
 
-    def _met(self, strand: Strand, condition: values.Expr, scope: _Scope, full: Cell, node: Node) -> Iterator[Pending]:
+    def _met(self, strand: Strand, condition: values.Expr, scope: _Scope, full: Cell) -> Calls[bool]:
         watched: dict[str, PlanKey | None] = {}
-        for name in _metric_names(condition):
+        for name in values.metric_stages(condition):
             watched[name] = self._metric_call(strand, scope, name, full)
         due = tuple(key for key in watched.values() if key is not None)
         while missing := tuple(key for key in due if self._stats(key) is None):
             yield Pending(missing)
         metrics = {name: dict(self._stats(key) or {}) if key else {} for name, key in watched.items()}
-        return bool(self._value(condition, strand, scope, full, node, metrics))
+        return bool(self._value(condition, strand, scope, full, metrics))
 
     def _metric_call(self, strand: Strand, scope: _Scope, name: str, full: Cell) -> PlanKey | None:
         inner: _Scope | None = scope
@@ -331,11 +351,9 @@ class Expander:
 
     # ---- inputs ----------------------------------------------------------------------------------------
 
-    def _inputs(
-        self, strand: Strand, node: Node, scope: _Scope, full: Cell
-    ) -> Iterator[StageCall]:
+    def _inputs(self, strand: Strand, node: Node, scope: _Scope, full: Cell) -> Calls[dict[str, Found] | None]:
         """Values by argument; None if one of them was skipped."""
-        found: dict[str, list[tuple[str, _Ref]] | _Ref] = {}
+        found: dict[str, Found] = {}
         for argument, source in node.inputs.items():
             if source.gather is not None:
                 found[argument] = yield from self._gathered(strand, scope, source, full)
@@ -346,20 +364,20 @@ class Expander:
             found[argument] = ref
         return found
 
-    def _single(self, strand: Strand, scope: _Scope, source: Source, full: Cell) -> Iterator[StageCall]:
+    def _single(self, strand: Strand, scope: _Scope, source: Source, full: Cell) -> Calls[_Ref | None]:
         grid = self._grid(strand, scope, source)
         if grid.init:
             return (yield from self._init(strand, grid.init, label_of(full) if grid.init == "env" else "", full))
         ref = grid.at(full)
         return replace(ref, reseed=True) if ref is not None and source.reseed else ref
 
-    def _gathered(self, strand: Strand, scope: _Scope, source: Source, full: Cell) -> Iterator[StageCall]:
+    def _gathered(self, strand: Strand, scope: _Scope, source: Source, full: Cell) -> Calls[list[tuple[str, _Ref]]]:
         gather = source.gather or ()
         found: list[tuple[str, _Ref]] = []
         for group, grid in self._grids(strand, scope, source):
             if grid.init:
-                ref = yield from self._init(strand, grid.init, "", full)
-                found.append(("", ref))
+                begun = yield from self._init(strand, grid.init, "", full)
+                found.append(("", begun))
                 continue
             for place, ref in grid.refs.items():
                 named = dict(zip(grid.axes, place, strict=True))
@@ -390,7 +408,7 @@ class Expander:
             where = self._top(self._matching(strand, source.name, None)[0])
         return where.made[source.name].grid(source.output)
 
-    def _init(self, strand: Strand, kind: str, label: str, full: Cell) -> Iterator[StageCall]:
+    def _init(self, strand: Strand, kind: str, label: str, full: Cell) -> Calls[_Ref]:
         """The session's beginning, emitted when it is first asked for."""
         assert strand.lane is not None
         known = (strand.lane.index, kind, label)
@@ -403,9 +421,7 @@ class Expander:
         instance = _named(node.name, {**strand.group, **(full if label else {})})
         bundle = None if self.graph.bundle is None else canon.Digest(self.graph.bundle)
         call = StageCall(instance, node.path, plan_key, digest, {}, None, label, bundle=bundle)
-        self.facts[plan_key] = CallFacts(
-            Placement(), node.retry, 0, label_of(strand.group), False, "use", recipe
-        )
+        self.facts[plan_key] = CallFacts(Placement(), node.retry, 0, label_of(strand.group), False, "use", recipe)
         self._inits[known] = _Ref(Edge(plan_key, kind), label, 0 if kind == "env" else None)
         yield call
         return self._inits[known]
@@ -413,18 +429,16 @@ class Expander:
     # ---- values ----------------------------------------------------------------------------------------
 
     def _variables(self, strand: Strand, scope: _Scope, full: Cell) -> dict[str, Any]:
-        session = strand.lane.deciding._asdict() if strand.lane else {}
+        session = strand.lane.deciding if strand.lane else None
         return {
             "params": self.graph.params,
             "matrix": {**strand.group, **full},
             "item": dict(full),
-            "session": {"seed": session.get("seed"), "max_steps": session.get("max_steps")},
+            "session": {"seed": session.seed, "max_steps": session.max_steps} if session else {},
             "iteration": scope.iteration[-1] if scope.iteration else None,
         }
 
-    def _value(
-        self, raw: Any, strand: Strand, scope: _Scope, full: Cell, node: Node, metrics: Any = None
-    ) -> Any:
+    def _value(self, raw: Any, strand: Strand, scope: _Scope, full: Cell, metrics: Any = None) -> Any:
         variables = self._variables(strand, scope, full)
         if metrics is not None:
             variables["metrics"] = metrics
@@ -435,7 +449,7 @@ class Expander:
         horizon = strand.lane.deciding.max_steps if strand.lane else None
         due = at.next_step if at else None
         if node.steps.count is not None:
-            count = self._value(node.steps.count, strand, scope, full, node)
+            count = self._value(node.steps.count, strand, scope, full)
             if type(count) is not int or count < 1:
                 raise _problem(node, "steps", f"steps must be a count of at least 1, not {count!r}")
             if due is None:
@@ -467,7 +481,7 @@ class Expander:
         return Recipe(
             uses=node.uses,
             code=canon.Digest(node.code),
-            config=self._value(node.config or {}, strand, scope, full, node),
+            config=self._value(node.config or {}, strand, scope, full),
             files={name: canon.Digest(digest) for name, digest in node.files.items()},
             agent=lane.agent if lane and "agent" in node.specs else None,
             env=lane.env if lane and "env" in node.specs else None,
@@ -532,7 +546,7 @@ def _target_names(graph: StageGraph) -> set[str]:
     return {node.name for node in graph.nodes} - used
 
 
-def _metric_names(condition: values.Expr | None) -> tuple[str, ...]:
+def _read_by(condition: values.Expr | None) -> tuple[str, ...]:
     return values.metric_stages(condition) if condition is not None else ()
 
 
@@ -540,7 +554,7 @@ def _named(name: str, cell: Cell) -> str:
     return f"{name}@{label_of(cell)}" if cell else name
 
 
-def _input(value: list[tuple[str, _Ref]] | _Ref) -> Input:
+def _input(value: Found) -> Input:
     if isinstance(value, _Ref):
         return Input((value.source,))
     return Input(tuple(ref.source for _, ref in value), tuple(label for label, _ in value))
@@ -561,7 +575,7 @@ def _keys_of(scope: _Scope) -> Iterator[PlanKey]:
     for made in scope.made.values():
         yield from (call[0] for call in made.calls.values() if call is not None)
         for grid in (made.carries or {}).values():
-            yield from (r.source.plan_key for r in grid.refs.values() if r and isinstance(r.source, Edge))
+            yield from grid.keys()
 
 
 def _joined(
@@ -603,7 +617,10 @@ def _check_range(node: Node, at: _Ref | None, first: int, last: int, horizon: in
         raise _problem(node, "steps", f"the range {first}-{last} ends before it starts")
     if horizon is not None and last > horizon - 1:
         raise _problem(
-            node, "steps-overrun", f"step {last} lies beyond the session's last step {horizon - 1}", "raise session.max_steps"
+            node,
+            "steps-overrun",
+            f"step {last} lies beyond the session's last step {horizon - 1}",
+            "raise session.max_steps",
         )
     due = at.next_step if at else None
     if due is None or first == due:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
     from pydantic_core import ErrorDetails
 
-__all__ = ["FOREIGN", "dotted", "faults", "keys_at", "unknown_key"]
+__all__ = ["FOREIGN", "MANY", "dotted", "faults", "keys_at", "unknown_key"]
 
 FOREIGN: Mapping[str, str] = {
     "depends_on": "needs",
@@ -53,6 +53,8 @@ FOREIGN: Mapping[str, str] = {
 }
 """Words of other tools, and ours."""
 
+MANY = 200
+"""Faults that are explained."""
 _KINDS: Mapping[str, str] = {
     "int": "a whole number",
     "float": "a number",
@@ -75,8 +77,12 @@ _BOOLS = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false
 
 
 def faults(error: ValidationError, model: type[BaseModel]) -> list[Fault]:
-    """Every fault of a validation of ``model``, its place as a path from the root of what was validated."""
-    found = [_fault(details, model) for details in error.errors(include_url=False)]
+    """Faults of a validation of ``model``, each with its path from the root of what was validated.
+
+    Of very many only the first are explained; `ValidationError.error_count` knows them all.
+    """
+    details = error.errors(include_url=False, include_input=True)[:MANY]
+    found = [_fault(each, model) for each in details]
     meant = {(fault.at[:-1], fault.hint) for fault in found if fault.code == "unknown-key"}
     # A misspelled key is one problem, not an unknown key and a missing one.
     return [fault for fault in found if (fault.at, f"did you mean '{fault.hint[4:-3]}'?") not in meant]
@@ -180,7 +186,7 @@ def _literal(at: tuple[str | int, ...], found: object, context: Mapping[str, Any
 
 def _bound(word: str, name: str) -> Callable[[tuple[str | int, ...], object, Mapping[str, Any]], Fault]:
     def explain(at: tuple[str | int, ...], found: object, context: Mapping[str, Any]) -> Fault:
-        return Fault(f"{dotted(at)} is {shown(found)}, expected {word} {context[name]}", at=at)
+        return Fault(f"{dotted(at)} is {shown(found)}, expected {word} {context[name]:g}", at=at)
 
     return explain
 

@@ -32,6 +32,8 @@ def put(parent: Node, part: str | int, node: Node) -> None:
     """Put a node in place of a child."""
     parent.items[part] = node  # type: ignore[index]
     parent.value[part] = node.value
+    if parent.keys is not None and isinstance(part, str):
+        parent.keys.setdefault(part, node.span)
 
 
 def content(file: str, sources: Sources, named: Node | None = None) -> bytes:
@@ -53,9 +55,9 @@ def content(file: str, sources: Sources, named: Node | None = None) -> bytes:
 def _unreadable(path: Path, span: Span, error: Exception, sources: Sources) -> Problem:
     if isinstance(error, FileNotFoundError):
         hint = did_you_mean(path.name, _names(path.parent), else_list=False)
-        return sources.problem(span, "no-such-file", f"there is no file {shown(str(path))}", hint)
+        return sources.problem(span, "no-such-file", f"there is no file {shown(str(path), 300)}", hint)
     reason = getattr(error, "strerror", None) or str(error)
-    return sources.problem(span, "no-such-file", f"{shown(str(path))} can't be read: {reason}")
+    return sources.problem(span, "no-such-file", f"{shown(str(path), 300)} can't be read: {reason}")
 
 
 def _names(folder: Path) -> list[str]:
@@ -121,16 +123,14 @@ def _files(part: Node, sources: Sources) -> list[Problem]:
     if held.items is None:
         hint = "write [prices.csv], or {prices: data/prices.csv}"
         message = f"files is {shown(held.value)}, expected a list of paths"
+        put(part, "files", Node(held.span, {}, {}, {}))
         return [sources.problem(held.span, "wrong-type", message, hint)]
     # Built anew: an alias may share the nodes with a place where they mean something else.
     made = Node(held.span, {}, {}, dict(held.keys or {}))
     named = held.items.items() if isinstance(held.items, dict) else ((str(node.value), node) for node in held.items)
-    problems = []
+    problems: list[Problem] = []
     for name, node in named:
-        declared = _declared(node, sources, name)
-        if isinstance(declared, Problem):
-            problems.append(declared)
-        put(made, name, Node(node.span, declared))
+        put(made, name, Node(node.span, _declared(node, sources, problems, name)))
     put(part, "files", made)
     return problems
 
@@ -146,10 +146,7 @@ def _config(part: Node, sources: Sources) -> list[Problem]:
         node = stack.pop()
         for name, child in _named(node):
             if isinstance(child.items, dict) and set(child.items) == {"file"}:
-                declared = _declared(child.items["file"], sources)
-                if isinstance(declared, Problem):
-                    problems.append(declared)
-                put(node, name, Node(child.span, declared))
+                put(node, name, Node(child.span, _declared(child.items["file"], sources, problems)))
             elif child.items is not None:
                 stack.append(child)
     return problems
@@ -161,18 +158,22 @@ def _named(node: Node) -> list[tuple[str | int, Node]]:
     return list(enumerate(node.items or ()))
 
 
-def _declared(node: Node, sources: Sources, name: str | None = None) -> DeclaredFile | Problem:
+def _declared(node: Node, sources: Sources, problems: list[Problem], name: str | None = None) -> DeclaredFile:
+    """The file that a node names; one that can't be read stands without a digest, beside its problem."""
     written = node.value
     if isinstance(written, DeclaredFile):
         return written
     if not isinstance(written, str) or not written:
         hint = "the path is written out; ${{ }} can't give it" if isinstance(written, Expr) else "relative to this file"
-        return sources.problem(node.span, "wrong-type", f"expected the path of a file, not {shown(written)}", hint)
+        message = f"expected the path of a file, not {shown(written)}"
+        problems.append(sources.problem(node.span, "wrong-type", message, hint))
+        return DeclaredFile(name or "", Path(), "", 0)
     path = beside(node.span, written)
     try:
         return _hashed(name or written, path)
     except (OSError, ValueError) as error:
-        return _unreadable(path, node.span, error, sources)
+        problems.append(_unreadable(path, node.span, error, sources))
+        return DeclaredFile(name or written, path, "", 0)
 
 
 def _hashed(name: str, path: Path) -> DeclaredFile:
@@ -199,14 +200,15 @@ def _columns(matrix: Node, sources: Sources) -> list[Problem]:
             problems.append(sources.problem(wrong.span, "wrong-type", message, "${{ }} can't give them"))
             continue
         path = beside(file.span, file.value)
+        found: tuple[str, ...] = ("",)
         try:
             found = _column(path, column.value)
-            put(matrix, name, Node(node.span, Axis(values=found, file=file.value, column=column.value)))
         except Fault as fault:
             at = column if fault.at == ("column",) else file
             problems.append(sources.problem(at.span, fault.code, fault.message, fault.hint))
         except (OSError, ValueError) as error:
             problems.append(_unreadable(path, file.span, error, sources))
+        put(matrix, name, Node(node.span, Axis(values=found, file=file.value, column=column.value)))
     return problems
 
 
@@ -215,7 +217,7 @@ def _column(path: Path, column: str) -> tuple[str, ...]:
     with path.open("rb") as stream:
         raw = stream.read(_MAX_CSV + 1)
     if len(raw) > _MAX_CSV:
-        raise Fault(f"{shown(str(path))} has more than {_MAX_CSV} bytes", code="too-large")
+        raise Fault(f"{shown(str(path), 300)} has more than {_MAX_CSV} bytes", code="too-large")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -5,6 +5,7 @@ Each kind checks itself and says what was expected; `schema` puts them together.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -53,6 +54,7 @@ __all__ = [
     "Short",
     "StageName",
     "StepRange",
+    "with_digests",
     "words",
 ]
 
@@ -104,6 +106,21 @@ class DeclaredFile:
     size: int
     """Bytes."""
 
+    def to_json(self) -> dict[str, str]:
+        """How it stands in a configuration, and so in keys: by name and content, never by path."""
+        return {"file": self.name, "digest": self.digest}
+
+
+def with_digests(tree: Any) -> Any:
+    """A copy of plain values in which every declared file stands by name and digest."""
+    if isinstance(tree, DeclaredFile):
+        return tree.to_json()
+    if isinstance(tree, Mapping):
+        return {key: with_digests(item) for key, item in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [with_digests(item) for item in tree]
+    return tree
+
 
 @dataclass(frozen=True, slots=True)
 class Axis:
@@ -128,7 +145,7 @@ class Axis:
         if self.range is not None:
             return self._counted(scope)
         source = self.values
-        found = values.resolve(list(source) if isinstance(source, tuple) else source, scope)
+        found = values.evaluated(list(source) if isinstance(source, tuple) else source, scope)
         span = source.span if isinstance(source, Expr) else NOWHERE
         if not isinstance(found, list):
             raise values.ExprError(f"an axis is a list, not {shown(found)}", span=span)
@@ -348,7 +365,10 @@ AnyAxis = Annotated[Axis, PlainValidator(_axis), WithJsonSchema(AXIS_JSON)]
 def _condition(value: object) -> Expr:
     if isinstance(value, Expr):
         return value
-    hint = f"did you mean '${{{{ {value} }}}}'?" if isinstance(value, str) else "write ${{ metrics.stage.name > 1 }}"
+    hint = "write ${{ metrics.stage.name > 1 }}"
+    if isinstance(value, str):
+        with contextlib.suppress(values.ExprError):
+            hint = f"did you mean '{values.parse(f'${{{{ {value} }}}}')}'?"
     raise Fault(f"a condition is an expression, not {shown(value)}", hint, code="wrong-type")
 
 

@@ -6,7 +6,7 @@ No code of the plan is imported.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,13 @@ from pydantic import ValidationError
 from dsec.errors import PlanError, Problem, UsageError
 from dsec.plan import explain, files, yaml12
 from dsec.plan.locate import Fault, Sources, Span, did_you_mean, refuse, shown
-from dsec.plan.schema import ExecutionPlan
+from dsec.plan.schema import ExecutionPlan, Stage
 from dsec.plan.yaml12 import Node
 
-__all__ = ["Document", "Where", "load_plan", "parse_value", "project_root", "read"]
+__all__ = ["MAX_STAGES", "Document", "Where", "load_plan", "parse_value", "project_root", "read"]
+
+MAX_STAGES = 10_000
+"""Stages written in one plan; a matrix and a loop make more of them."""
 
 Where = tuple[str | int, ...]
 """Keys and indices from the root of a plan."""
@@ -113,13 +116,30 @@ def load_plan(
     problems = list(_unreadable(document.root))
     problems += _splice(document)
     problems += files.declare(document.root, document.sources)
+    unseen = 0
     try:
         plan = ExecutionPlan.model_validate(document.tree)
     except ValidationError as error:
-        problems += [document.fault(fault) for fault in explain.faults(error, ExecutionPlan)]
+        faults = explain.faults(error, ExecutionPlan)
+        problems += [document.fault(fault) for fault in faults]
+        unseen = max(0, error.error_count() - explain.MANY)
+    else:
+        problems += _too_many(plan, document)
     if problems:
-        raise refuse(problems)
+        raise refuse(problems, unseen)
     return plan, document
+
+
+def _too_many(plan: ExecutionPlan, document: Document) -> Iterator[Problem]:
+    stack: list[tuple[Where, Mapping[str, Stage]]] = [(("stages",), plan.stages)]
+    total = 0
+    while stack:
+        where, stages = stack.pop()
+        total += len(stages)
+        stack += [((*where, name, "stages"), stage.stages) for name, stage in stages.items() if stage.stages]
+    if total > MAX_STAGES:
+        message = f"{total} stages are written; {MAX_STAGES} is the most"
+        yield document.problem(("stages",), "too-many-stages", message, "use a matrix or a loop", key=True)
 
 
 def parse_value(text: str) -> Any:
@@ -188,10 +208,12 @@ def _splice(document: Document) -> list[Problem]:
         if not named.value.endswith(f".{name}.yaml"):
             message, hint = f"{shown(named.value)} is not a spec file", f"its name ends in .{name}.yaml"
             problems.append(document.sources.problem(named.span, "wrong-value", message, hint))
+            files.put(session, name, Node(named.span))
             continue
         try:
             files.put(session, name, _spec(named, name, document.sources))
         except PlanError as error:
+            files.put(session, name, Node(named.span))
             problems += error.problems
     return problems
 

@@ -108,23 +108,28 @@ def split_lines(text: str) -> list[str]:
     return _BREAKS.split(text)
 
 
-def refuse(problems: Iterable[Problem]) -> PlanError:
-    """One error of all problems: sorted by place, each place and code once, at most `MAX_PROBLEMS` shown."""
-    first: dict[tuple[str, int, int, str], Problem] = {}
+def refuse(problems: Iterable[Problem], unseen: int = 0) -> PlanError:
+    """One error of all problems: sorted by place, each place and code once, at most `MAX_PROBLEMS` shown.
+
+    ``unseen`` counts those that were found and not explained.
+    """
+    first: dict[tuple[object, ...], Problem] = {}
     for problem in sorted(problems, key=lambda p: (p.path, p.line, p.column, p.code, p.message)):
-        first.setdefault((problem.path, problem.line, problem.column, problem.code), problem)
+        # Through an alias one fault has many paths; of several missing keys each is a fault.
+        what = problem.message if problem.code == "missing-key" else problem.code
+        first.setdefault((problem.path, problem.line, problem.column, what), problem)
     found = list(first.values())
     if len(found) > MAX_PROBLEMS:
-        more = len(found) - MAX_PROBLEMS
+        more = len(found) - MAX_PROBLEMS + unseen
         rest = Problem(found[MAX_PROBLEMS].path, 0, 0, "more", f"and {more} more", "put these right first")
         found = [*found[:MAX_PROBLEMS], rest]
     return PlanError(found)
 
 
-def shown(value: object) -> str:
+def shown(value: object, longest: int = _MAX_SHOWN) -> str:
     """A user's value as it may stand in a message: one line, quoted if text, cut if long."""
     text = repr(value) if isinstance(value, str | int | float | bool) or value is None else _kind(value)
-    return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 1] + "…"
+    return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def _kind(value: object) -> str:

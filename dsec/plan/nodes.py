@@ -1,7 +1,7 @@
 """The compiled form of a plan: stages as nodes with their axes known, sessions as lanes.
 
-A node is a stage as written, resolved: what it runs, where its inputs come from, which axes its instances have. Nothing here
-is expanded; `expand` turns nodes into calls, lane by lane, when they are wanted.
+A node is a stage as written, resolved: what it runs, where its inputs come from, which axes its instances have.
+Nothing here is expanded; `expand` turns nodes into calls, lane by lane, when they are wanted.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ class Span:
 class Retry:
     """How often a failed call is tried again; in no key."""
 
-    max: int = 0
+    max: int = 3
     backoff: float = 1.0
     """Seconds before the first retry, doubled each time."""
-    when: frozenset[str] = frozenset({"worker-lost", "timeout", "oom"})
+    when: frozenset[str] = frozenset({"worker-lost"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class Node:
     """Session axes of its instances; all of them where ``in_session``."""
     in_session: bool = False
     loop: Loop | None = None
-    placement: Placement = Placement()
+    placement: Placement = field(default_factory=Placement)
     retry: Retry = Retry()
     timeout: float | None = None
     priority: int = 0

@@ -6,7 +6,9 @@ value (`settle`). Units are seconds and bytes here. Nothing in this module reads
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import json
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
@@ -61,6 +63,7 @@ __all__ = [
     "DeclaredFile",
     "Defaults",
     "EnvSource",
+    "Excluded",
     "ExecutionPlan",
     "Iterate",
     "Level",
@@ -271,6 +274,22 @@ class Matrix(_Part):
             "patternProperties": {f"^{reference.NAME.pattern}$": AXIS_JSON},
             "additionalProperties": False,
         }
+
+
+class Excluded:
+    """Cells that ``exclude`` drops; a cell is looked up once for each set of axes that is named, not for each entry."""
+
+    def __init__(self, drops: Iterable[Mapping[str, Any]]) -> None:
+        self.drops: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
+        for drop in drops:
+            names = tuple(sorted(drop))
+            self.drops.setdefault(names, set()).add(tuple(str(drop[name]) for name in names))
+
+    def __contains__(self, cell: Mapping[str, Any]) -> bool:
+        return any(
+            all(name in cell for name in names) and tuple(str(cell[name]) for name in names) in dropped
+            for names, dropped in self.drops.items()
+        )
 
 
 class OnSlow(_Part):
@@ -521,7 +540,7 @@ def parameters(plan: ExecutionPlan) -> dict[str, Any]:
     params: dict[str, Any] = {}
     made = 0
     for name, value in plan.params.items():
-        params[name] = values.resolve(value, {"params": params})
+        params[name] = values.evaluated(value, {"params": params})
         first = next(values.expressions(value), None)
         made += values.count(params[name]) if first is not None else 0
         if first is not None and made > _MAX_MADE:
@@ -539,3 +558,7 @@ def json_schema() -> dict[str, Any]:
         "title": "DSec execution plan, format 1",
     }
     return {**head, **{key: value for key, value in made.items() if key not in head}}
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(json_schema(), indent=1) + "\n")

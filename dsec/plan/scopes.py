@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from dsec.errors import Problem
 from dsec.plan import schema
-from dsec.plan.load import Document
-from dsec.plan.locate import did_you_mean
+from dsec.plan.kinds import MAX_CELLS
+from dsec.plan.load import Document, Where
+from dsec.plan.locate import did_you_mean, shown
 from dsec.plan.placed import Placed
-from dsec.plan.schema import ExecutionPlan, Matrix
+from dsec.plan.schema import Axis, ExecutionPlan, Matrix
 from dsec.plan.values import FUNCTIONS, Expr, ExprError, expressions
-from dsec.plan.wiring import stage_axes
+from dsec.plan.wiring import Axes
 
 __all__ = ["scopes"]
 
@@ -72,7 +75,7 @@ def scopes(plan: ExecutionPlan, document: Document, stages: Mapping[str, Placed]
     except ExprError as error:
         yield document.sources.problem(error.span, error.code, error.message, error.hint)
     else:
-        yield from whole.axes_evaluated(params)
+        yield from whole.cells(stages.values(), params)
     yield from whole.plan_parts()
     for top in stages.values():
         for placed in top.walk():
@@ -84,6 +87,7 @@ class _Whole:
         self.plan = plan
         self.document = document
         self.axes = _cell_names(plan.matrix)
+        self.axes_of = Axes()
         self.fixed = _Scope({"params": tuple(plan.params)})
 
     def _all(self, expressions: Iterable[Expr], scope: _Scope) -> Iterator[Problem]:
@@ -92,12 +96,48 @@ class _Whole:
             if problem is not None:
                 yield problem
 
-    def axes_evaluated(self, params: Mapping[str, object]) -> Iterator[Problem]:
-        for axis in self.plan.matrix.axes.values() if self.plan.matrix is not None else ():
+    def cells(self, stages: Iterable[Placed], params: Mapping[str, object]) -> Iterator[Problem]:
+        """Matrices whose axes have no values, too many, or none that are left."""
+        scope = {"params": params}
+        if self.plan.matrix is not None:
+            yield from self._cells(self.plan.matrix, ("matrix",), scope)
+        for top in stages:
+            for placed in top.walk():
+                if placed.stage.matrix is not None:
+                    yield from self._cells(placed.stage.matrix, (*placed.where, "matrix"), scope)
+
+    def _cells(self, matrix: Matrix, where: Where, scope: Mapping[str, object]) -> Iterator[Problem]:
+        columns: dict[str, tuple[object, ...]] = {}
+        for name, axis in matrix.axes.items():
             try:
-                axis.cells({"params": params})
+                columns[name] = _distinct(axis, axis.cells(scope))
             except ExprError as error:
                 yield self.document.sources.problem(error.span, error.code, error.message, error.hint)
+                return
+        total = math.prod(map(len, columns.values())) if columns else 0
+        if total > MAX_CELLS:
+            message = f"the matrix has {total} cells; {MAX_CELLS} is the most"
+            yield self.document.problem(where, "too-many-cells", message, "split the plan", key=True)
+        elif not matrix.axes and not matrix.include:
+            yield self.document.problem(where, "wrong-value", "the matrix has no cells", "add an axis", key=True)
+        elif _written_out(matrix):
+            yield from self._listed(matrix, columns, where)
+
+    def _listed(self, matrix: Matrix, columns: Mapping[str, tuple[object, ...]], where: Where) -> Iterator[Problem]:
+        """Cells that include repeats, and a matrix of which exclude leaves nothing."""
+        if not matrix.include and not matrix.exclude:
+            return
+        excluded = schema.Excluded(matrix.exclude)
+        rows = itertools.product(*columns.values()) if columns else iter(())
+        cells = (dict(zip(columns, row, strict=True)) for row in rows)
+        kept = {tuple(map(str, cell.values())) for cell in cells if cell not in excluded}
+        for index, cell in enumerate(matrix.include):
+            if columns and tuple(str(cell.get(name)) for name in columns) in kept:
+                message, hint = "this cell is in the matrix already", "leave it out"
+                yield self.document.problem((*where, "include", index), "duplicate-cell", message, hint)
+        if not kept and not matrix.include:
+            message, hint = "exclude leaves no cell", "leave one of them out"
+            yield self.document.problem((*where, "exclude"), "wrong-value", message, hint, key=True)
 
     def plan_parts(self) -> Iterator[Problem]:
         plan = self.plan
@@ -125,7 +165,7 @@ class _Whole:
                 yield from self._condition(stage.iterate.until, inside, placed.inner)
 
     def _call(self, placed: Placed) -> _Scope:
-        own = dict(stage_axes(placed))
+        own = dict(self.axes_of.of(placed))
         for loop in placed.loops():
             own |= {} if loop.stage.matrix is None else dict.fromkeys(loop.stage.matrix.axes, loop.stage.matrix)
         keys: dict[str, tuple[str, ...] | None] = {"params": tuple(self.plan.params), "session": _SESSION}
@@ -137,8 +177,9 @@ class _Whole:
 
     def _condition(self, expr: Expr, scope: _Scope, seen: Iterable[str]) -> Iterator[Problem]:
         with_metrics = _Scope({**scope.keys, "metrics": tuple(seen)})
-        yield from self._all([expr], with_metrics)
-        for path in sorted(expr.reads):
+        found = list(self._all([expr], with_metrics))
+        yield from found
+        for path in sorted(expr.reads) if not found else ():
             if path[0] == "metrics" and len(path) != 3:
                 message, hint = "metrics are read as metrics.<stage>.<name>", "for example metrics.eval.mean_return"
                 yield self.document.sources.problem(expr.span, "bad-expression", message, hint)
@@ -148,6 +189,24 @@ def _cell_names(matrix: Matrix | None) -> tuple[str, ...] | None:
     if matrix is None:
         return ()
     return tuple(matrix.axes) or tuple(dict.fromkeys(name for cell in matrix.include for name in cell))
+
+
+def _distinct(axis: Axis, found: tuple[object, ...]) -> tuple[object, ...]:
+    """Values that an expression gave, each naming another cell; those written out are looked at where they stand."""
+    if isinstance(axis.values, Expr):
+        seen: set[str] = set()
+        for value in found:
+            if str(value) in seen:
+                raise ExprError(f"{shown(value)} names two cells of this axis", span=axis.values.span)
+            seen.add(str(value))
+        if not found:
+            raise ExprError("this axis is empty", span=axis.values.span)
+    return found
+
+
+def _written_out(matrix: Matrix) -> bool:
+    """Whether the cells of include and exclude are all written out."""
+    return not any(True for _ in expressions([list(matrix.include), list(matrix.exclude)]))
 
 
 def _in_matrix(matrix: Matrix | None) -> Iterator[Expr]:

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from dsec.plan.locate import Fault, did_you_mean, shown
+from dsec.plan.values import Expr
 
 __all__ = ["MAX_STEP", "Steps", "seconds", "size", "steps"]
 
@@ -28,7 +29,7 @@ class Steps:
     """First absolute step; None for a count."""
     last: int | None = None
     """Last absolute step, inclusive; None for an open range and for a count."""
-    count: int | None = None
+    count: int | Expr | None = None
     """How many steps from where the lane is; None for a range."""
 
     def __str__(self) -> str:

@@ -26,10 +26,11 @@ __all__ = [
     "ExprError",
     "count",
     "evaluate",
+    "evaluated",
     "expressions",
     "is_expression",
+    "metric_stages",
     "parse",
-    "resolve",
 ]
 
 NAMES = ("params", "matrix", "session", "item", "iteration", "metrics")
@@ -232,14 +233,14 @@ def evaluate(expr: Expr, scope: Mapping[str, object]) -> Any:
         raise ExprError(f"{shown(expr.text)} has no value: {str(error)[:120]}", span=expr.span) from None
 
 
-def resolve(tree: Any, scope: Mapping[str, object]) -> Any:
+def evaluated(tree: Any, scope: Mapping[str, object]) -> Any:
     """A copy of plain values (mappings, lists, tuples) in which every `Expr` is replaced by its value."""
     if isinstance(tree, Expr):
         return evaluate(tree, scope)
     if isinstance(tree, Mapping):
-        return {key: resolve(item, scope) for key, item in tree.items()}
+        return {key: evaluated(item, scope) for key, item in tree.items()}
     if isinstance(tree, list | tuple):
-        return type(tree)(resolve(item, scope) for item in tree)
+        return type(tree)(evaluated(item, scope) for item in tree)
     return tree
 
 
@@ -255,18 +256,25 @@ def expressions(tree: Any) -> Iterator[Expr]:
             yield from expressions(item)
 
 
+def metric_stages(expr: Expr) -> tuple[str, ...]:
+    """The stages whose metrics an expression reads, sorted."""
+    return tuple(sorted({path[1] for path in expr.reads if path[0] == "metrics" and len(path) > 1}))
+
+
 def count(value: Any) -> int:
-    """Values in plain values: items of lists and mappings, nested ones too, themselves counted."""
-    total, stack = 0, [value]
+    """Values in plain values: items of lists and mappings, nested ones too, themselves counted; exact up to a bound."""
+    total, stack = 1, [value]
     while stack and total <= MAX_ITEMS:
         held = stack.pop()
-        total += 1
         if isinstance(held, Mapping):
-            stack.extend(held.values())
-        elif isinstance(held, list | tuple):
-            total += sum(1 for item in held if not isinstance(item, list | tuple | Mapping))
-            stack.extend(item for item in held if isinstance(item, list | tuple | Mapping))
+            held = list(held.values())
+        if isinstance(held, list | tuple | range):
+            total += len(held)
+            stack.extend([item for item in held if type(item) in _NESTING] if type(held) is not range else ())
     return total
+
+
+_NESTING = (list, tuple, dict, range)
 
 
 class _Evaluation:
@@ -281,7 +289,7 @@ class _Evaluation:
 
     def charge(self, value: Any) -> Any:
         """Pay for a list that was made or is looked through."""
-        if isinstance(value, list | tuple | Mapping):
+        if isinstance(value, list | tuple | range | Mapping):
             self.left -= count(value)
             if self.left < 0:
                 raise ExprError(f"more than {MAX_ITEMS} items in one expression", hint="use {range: n} for a long axis")
@@ -302,7 +310,7 @@ class _Evaluation:
         return _look_up(self.value(node.value), self.value(node.slice), node)
 
     def binary(self, node: ast.BinOp) -> Any:
-        left, right = self.value(node.left), self.value(node.right)
+        left, right = _listed(self.value(node.left)), _listed(self.value(node.right))
         if not (_numbers(left, right) or _joined(node.op, left, right)):
             raise ExprError(f"{shown(left)} and {shown(right)} can't be combined in {shown(ast.unparse(node))}")
         _foresee(node.op, left, right)
@@ -324,7 +332,7 @@ class _Evaluation:
         left = self.charge(self.value(node.left))
         for op, part in zip(node.ops, node.comparators, strict=True):
             right = self.charge(self.value(part))
-            if not _COMPARE[type(op)](left, right):
+            if not _COMPARE[type(op)](_listed(left), right if isinstance(op, ast.In | ast.NotIn) else _listed(right)):
                 return False
             left = right
         return True
@@ -333,14 +341,16 @@ class _Evaluation:
         return self.value(node.body if self.value(node.test) else node.orelse)
 
     def list(self, node: ast.List | ast.Tuple) -> Any:
-        return self.charge([self.value(item) for item in node.elts])
+        return self.charge([_listed(self.value(item)) for item in node.elts])
 
     def call(self, node: ast.Call) -> Any:
         arguments = [self.value(argument) for argument in node.args]
         name = node.func.id if isinstance(node.func, ast.Name) else ""
         if name != "len":
             self.charge(arguments)
-        return self.charge(_bounded(_CALLS[name](*arguments)))
+        # A range stays one until its items are asked for, so that its length costs nothing.
+        made = _bounded(_CALLS[name](*arguments))
+        return made if isinstance(made, range) else self.charge(made)
 
 
 def _look_up(holder: Any, key: Any, node: ast.Attribute | ast.Subscript) -> Any:
@@ -390,16 +400,20 @@ def _bounded(value: Any) -> Any:
     return value
 
 
-def _range(*bounds: int) -> list[int]:
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, range) else value
+
+
+def _range(*bounds: int) -> range:
     numbers = range(*bounds)
     # len() of a huge range raises OverflowError itself.
     if len(numbers) > MAX_ITEMS:
         raise ExprError(f"a range of more than {MAX_ITEMS} items", hint="use {range: n} for a long axis")
-    return list(numbers)
+    return numbers
 
 
 def _str(value: object = "") -> str:
-    if isinstance(value, list | Mapping):
+    if isinstance(value, list | range | Mapping):
         raise ExprError("str() takes one number or text")
     return str(value)
 
@@ -439,6 +453,6 @@ def _plain(value: Any) -> Any:
     """The result as a value; something out of scope that is none is refused."""
     if isinstance(value, list | Mapping | str | int | float | bool) or value is None:
         return value
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | range):
         return list(value)
     raise ExprError(f"{type(value).__name__} is not a value")

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from dsec.errors import Problem
 from dsec.plan import schema
 from dsec.plan.load import Document, Where
-from dsec.plan.locate import did_you_mean, shown
+from dsec.plan.locate import MAX_PROBLEMS, did_you_mean, shown
 from dsec.plan.placed import Placed
 from dsec.plan.reference import EVERY, CarryRef, InitRef, Reference, StageRef
 from dsec.plan.schema import ExecutionPlan, Matrix
-from dsec.plan.values import Expr, ExprError
+from dsec.plan.values import Expr, ExprError, metric_stages
 
-__all__ = ["Outputs", "Use", "stage_axes", "uses_of", "wiring"]
+__all__ = ["Axes", "Outputs", "Use", "uses_of", "wiring"]
 
 Outputs = Mapping[str, tuple[str, ...] | None]
 """Names that a body makes, by path of the stage; None where they are not known before it runs."""
@@ -60,6 +60,7 @@ class _Wiring:
         self.plan = plan
         self.document = document
         self.outputs = outputs
+        self.axes = Axes()
 
     def stage(self, placed: Placed) -> Iterator[Problem]:
         for index, name in enumerate(placed.stage.needs):
@@ -171,7 +172,7 @@ class _Wiring:
 
     def _gathering(self, use: Use, reference: StageRef, target: Placed) -> Iterator[Problem]:
         session = list(self.plan.matrix.axes) if self.plan.matrix is not None else []
-        axes = stage_axes(target)
+        axes = self.axes.of(target)
         if reference.gather is None:
             if self._wants_list(use):
                 count = self._count(axes, session if use.reader.outer is None else [])
@@ -193,15 +194,18 @@ class _Wiring:
         body = use.reader.stage.uses
         return (body, use.argument) in _GATHERED or (bool(use.argument) and (body, "**") in _GATHERED)
 
-    def _count(self, axes: Mapping[str, Matrix], session: Iterable[str]) -> str:
+    def _count(self, axes: Mapping[str, Matrix], session: list[str]) -> str:
+        matrix = self.plan.matrix
+        if matrix is not None and matrix.exclude:
+            return "all instances"
         try:
             scope = {"params": schema.parameters(self.plan)}
             sizes = [len(axes[name].axes[name].cells(scope)) for name in axes]
-            if self.plan.matrix is not None:
-                sizes += [len(self.plan.matrix.axes[name].cells(scope)) for name in session]
+            cells = [len(matrix.axes[name].cells(scope)) for name in session] if matrix is not None else []
         except ExprError:
             return "all instances"
-        total = math.prod(sizes)
+        included = len(matrix.include) if matrix is not None and session else 0
+        total = math.prod(sizes) * (math.prod(cells) + included)
         return f"{total} instance{'' if total == 1 else 's'}"
 
     def _carries(self, loop: Placed) -> Iterator[Problem]:
@@ -233,25 +237,50 @@ def _gathered(reference: StageRef) -> str:
     return str(StageRef(reference.stage, reference.output, EVERY, reference.at))
 
 
-def stage_axes(target: Placed) -> dict[str, Matrix]:
-    """Axes that stages add up to a target, by name: its own, those of its inputs, those inside a loop."""
-    found: dict[str, Matrix] = {}
-    seen: set[Placed] = set()
-    stack = [target]
-    while stack:
-        placed = stack.pop()
-        if placed in seen:
-            continue
-        seen.add(placed)
-        if placed.stage.matrix is not None:
-            found |= dict.fromkeys(placed.stage.matrix.axes, placed.stage.matrix)
-        for use in uses_of(placed):
-            reference = use.reference
-            source = placed.see(reference.stage) if isinstance(reference, StageRef) and not reference.gather else None
+class Axes:
+    """Axes that stages add up to a stage, by name: its own, those of its inputs, those inside a loop."""
+
+    def __init__(self) -> None:
+        self._known: dict[Placed, dict[str, Matrix]] = {}
+
+    def of(self, target: Placed) -> dict[str, Matrix]:
+        """Axes of a stage with the matrices that have them."""
+        begun: set[Placed] = set()
+        stack = [target]
+        while stack:
+            placed = stack[-1]
+            sources = [] if placed in self._known else list(_behind(placed))
+            missing = [source for source in sources if source not in self._known and source not in begun]
+            begun.add(placed)
+            if missing:
+                stack.extend(missing)
+                continue
+            stack.pop()
+            if placed not in self._known:
+                self._known[placed] = self._joined(placed, sources)
+        return self._known[target]
+
+    def _joined(self, placed: Placed, sources: Iterable[Placed]) -> dict[str, Matrix]:
+        matrix = placed.stage.matrix
+        found = dict.fromkeys(matrix.axes, matrix) if matrix is not None else {}
+        for source in sources:
+            # More axes than these have no cells that could be counted; a hostile plan ends here.
+            if len(found) < _MAX_AXES:
+                found |= self._known.get(source, {})
+        return found
+
+
+_MAX_AXES = 64
+
+
+def _behind(placed: Placed) -> Iterator[Placed]:
+    for use in uses_of(placed):
+        reference = use.reference
+        if isinstance(reference, StageRef) and not reference.gather:
+            source = placed.see(reference.stage)
             if source is not None:
-                stack.append(source)
-        stack.extend(placed.inner.values())
-    return found
+                yield source
+    yield from placed.inner.values()
 
 
 def _cycles(stages: Mapping[str, Placed], document: Document) -> Iterator[Problem]:
@@ -259,12 +288,13 @@ def _cycles(stages: Mapping[str, Placed], document: Document) -> Iterator[Proble
     groups = [dict(stages), *(placed.inner for top in stages.values() for placed in top.walk() if placed.inner)]
     for group in groups:
         edges = {placed: dict(_waits(placed)) for placed in group.values()}
-        cycle = _cycle(edges)
-        while cycle:
+        for _ in range(MAX_PROBLEMS):
+            cycle = _cycle(edges)
+            if not cycle:
+                break
             yield _circle(cycle, edges, document)
             for placed in cycle:
                 edges.pop(placed)
-            cycle = _cycle(edges)
 
 
 def _waits(placed: Placed) -> Iterator[tuple[Placed, Where]]:
@@ -273,7 +303,9 @@ def _waits(placed: Placed) -> Iterator[tuple[Placed, Where]]:
     for reader in placed.walk():
         named = [(use.reference.stage, use.where) for use in uses_of(reader) if isinstance(use.reference, StageRef)]
         named += [(name, (*reader.where, "needs", index)) for index, name in enumerate(reader.stage.needs)]
-        named += [(name, (*reader.where, "when")) for name in _measured(reader)]
+        named += [
+            (name, (*reader.where, "when")) for name in (metric_stages(reader.stage.when) if reader.stage.when else ())
+        ]
         for name, where in named:
             target = reader.see(name)
             beside = target.beside(placed) if target is not None else None
@@ -281,11 +313,6 @@ def _waits(placed: Placed) -> Iterator[tuple[Placed, Where]]:
             if beside is not None and not inside and not (reader is not placed and beside is placed):
                 found.append((beside, where))
     yield from reversed(found)
-
-
-def _measured(reader: Placed) -> list[str]:
-    when = reader.stage.when
-    return sorted({path[1] for path in when.reads if path[0] == "metrics" and len(path) > 1}) if when else []
 
 
 def _cycle(edges: Mapping[Placed, Mapping[Placed, Where]]) -> list[Placed]:
@@ -306,14 +333,14 @@ def _cycle(edges: Mapping[Placed, Mapping[Placed, Where]]) -> list[Placed]:
                 on_path.discard(path.pop())
                 stack.pop()
             elif target in on_path:
-                return _first(path[path.index(target) :], list(edges))
+                return _first(path[path.index(target) :], {placed: index for index, placed in enumerate(edges)})
             else:
                 stack.append((target, iter(edges[target])))
     return []
 
 
-def _first(cycle: list[Placed], order: list[Placed]) -> list[Placed]:
-    begin = min(range(len(cycle)), key=lambda index: order.index(cycle[index]))
+def _first(cycle: list[Placed], order: Mapping[Placed, int]) -> list[Placed]:
+    begin = min(range(len(cycle)), key=lambda index: order[cycle[index]])
     return cycle[begin:] + cycle[:begin]
 
 

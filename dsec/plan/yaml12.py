@@ -37,7 +37,7 @@ MAX_DEPTH = 32
 """Collections inside one another."""
 MAX_NODES = 100_000
 """Keys and values, aliases counted as often as they are used."""
-MAX_EXPRESSIONS = 5_000
+MAX_EXPRESSIONS = 2_000
 """Texts with ``${{`` in one file."""
 _MAX_NUMBER = 100
 _MANY = 50
@@ -343,7 +343,8 @@ class _Composer:
         mark_span = Span(self.file, 1, 1) if mark is None else self._inside(mark.line + 1, mark.column + 1)
         if not block and error.problem_mark is not None and error.problem_mark.line != mark_span.line - 1:
             message += f" (noticed at line {error.problem_mark.line + 1})"
-        self._problem(mark_span, "yaml-syntax", message, hint)
+        code = "too-deep" if "maximum nesting depth" in found else "yaml-syntax"
+        self._problem(mark_span, code, message, hint)
 
     def _inside(self, line: int, column: int) -> Span:
         """A place in the text; the end of the file counts as behind its last line that has something."""

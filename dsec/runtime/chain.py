@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from xxhash import xxh3_128_digest
 
-__all__ = ["SIZE", "START", "STATE_EVERY", "extend", "link", "rows", "state_digest"]
+__all__ = ["SIZE", "START", "STATE_EVERY", "extend", "link", "state_digest"]
 
 SIZE = 16
 """Bytes of one hash."""
@@ -40,29 +40,37 @@ def link(previous: bytes, row: bytes) -> bytes:
     return xxh3_128_digest(previous + row)
 
 
-def rows(
-    observations: Sequence[bytes],
-    actions: Sequence[bytes],
-    rewards: npt.NDArray[np.float64],
-    flags: npt.NDArray[np.uint8],
-) -> list[bytes]:
-    """The first four parts of each row, joined."""
-    fixed: Any = np.empty(len(rewards), _TAIL)
-    fixed["reward"], fixed["flags"] = rewards, flags
-    tails = fixed.view(_TAIL_BYTES).tolist()
-    return [b"".join(parts) for parts in zip(observations, actions, tails, strict=True)]
-
-
 _TAIL = np.dtype([("reward", "<f8"), ("flags", "u1")])
 _TAIL_BYTES = np.dtype("V9")
 
 
-def extend(previous: bytes, block: Sequence[bytes], extras: Mapping[int, bytes]) -> list[bytes]:
-    """Hashes of a block of rows; ``extras`` are the last parts of rows, by position in the block."""
-    if extras:
-        block = [row + extras[at] if at in extras else row for at, row in enumerate(block)]
+def extend(
+    previous: bytes,
+    heads: tuple[Sequence[bytes], Sequence[bytes]],
+    rewards: npt.NDArray[np.float64],
+    flags: npt.NDArray[np.uint8],
+    ends: Mapping[int, bytes],
+) -> list[bytes]:
+    """Hashes of a block of rows; equal to `link` row by row.
+
+    Parameters
+    ----------
+    previous
+        The hash before the block.
+    heads
+        Packed observations, and packed actions.
+    rewards, flags
+        One for each row.
+    ends
+        The last parts of rows that have them, by position in the block.
+    """
+    fixed: Any = np.empty(len(rewards), _TAIL)
+    fixed["reward"], fixed["flags"] = rewards, flags
+    tails = fixed.view(_TAIL_BYTES).tolist()
+    for at, end in ends.items():
+        tails[at] += end
     digest = xxh3_128_digest
-    return [previous := digest(previous + row) for row in block]
+    return [previous := digest(previous + seen + done + tail) for seen, done, tail in zip(*heads, tails, strict=True)]
 
 
 def state_digest(content: bytes) -> bytes:

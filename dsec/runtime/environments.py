@@ -200,7 +200,15 @@ class LiveEnv:
         self._restart([self._seed(index, 0) for index in range(self.size)])
 
     def begin(self, seed: int) -> None:
-        """Begin one episode with this seed, in an environment that is never saved: for evaluation, without batch."""
+        """Begin one episode with this seed, in an environment that is never saved: for evaluation, without batch.
+
+        Raises
+        ------
+        StageError
+            If the spec has num_envs.
+        """
+        if self.batched:
+            raise StageError("one episode is that of one environment", hint="open the spec without num_envs")
         with _building(self.spec):
             self._open(None)
         self._restart([seed])

@@ -103,7 +103,7 @@ class Scalar:
 
     def unpack(self, parts: Sequence[bytes]) -> npt.NDArray[Any]:
         """One array (n,)."""
-        return np.frombuffer(b"".join(parts), _SCALARS[self.kind])
+        return np.frombuffer(bytearray().join(parts), _SCALARS[self.kind])
 
     def stack(self, values: Sequence[Any]) -> npt.NDArray[Any]:
         """One array (n,)."""
@@ -153,7 +153,7 @@ class Array:
 
     def unpack(self, parts: Sequence[bytes]) -> npt.NDArray[Any]:
         """One array (n, ...)."""
-        return np.frombuffer(b"".join(parts), self.dtype).reshape(len(parts), *self.shape)
+        return np.frombuffer(bytearray().join(parts), self.dtype).reshape(len(parts), *self.shape)
 
     def stack(self, values: Sequence[Any]) -> npt.NDArray[Any]:
         """One array (n, ...)."""

@@ -15,6 +15,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from sys import getrefcount as refs
 from typing import Any, NoReturn
 
 import numpy as np
@@ -113,6 +114,8 @@ def episode(agent: Agent, env: LiveEnv, *, reward: RewardFn | None = None, limit
 
     The environment is not reset at the end, so nothing but `LiveEnv.begin` comes after it.
     """
+    if env.batched:
+        raise StageError("one episode is that of one environment", hint="open the spec without num_envs")
     columns = Columns(env.step, env.size, env.batched)
     loop = _loop(agent, env, columns, reward)
     loop.once = True
@@ -206,8 +209,8 @@ class _Loop:
             self.columns.action_layout = self.env.learn_actions(action)
         return self.columns.action_layout
 
-    def take_extras(self, choice: Mapping[str, Any], step: int) -> None:
-        """Keep what the agent's answer holds besides the action."""
+    def take_extras(self, choice: Mapping[str, Any], step: int) -> Mapping[str, Any]:
+        """Keep what the agent's answer holds besides the action; gives the columns of it."""
         for name in choice:
             if name not in _CHOICE:
                 near = difflib.get_close_matches(name, _CHOICE, n=1)
@@ -220,13 +223,13 @@ class _Loop:
         _same_names("agent.step gave the extras", extras, columns.extras)
         for name, kept in columns.extras.items():
             kept.append(columns.extra_layouts[name].read(extras[name]))
+        return columns.extras
 
     def score(self, step: Step) -> float:
         """The reward function's answer, its components kept."""
-        assert self.reward is not None
-        answer = self.reward(step)
+        answer = self._asked(step)
         if not self._pure:
-            again = self.reward(step)
+            again = self._asked(step)
             if repr(again) != repr(answer):
                 raise _Wrong(f"the reward function gave {answer!r}, then {again!r} for the same step: it is not pure")
             self._pure = True
@@ -238,6 +241,13 @@ class _Loop:
         for name, values in columns.components.items():
             values.append(parts[name])
         return math.fsum(parts.values()) if isinstance(answer, Mapping) else float(answer)
+
+    def _asked(self, step: Step) -> Any:
+        assert self.reward is not None
+        try:
+            return self.reward(step)
+        except Exception as error:
+            self.fail("the reward function", error, step.step)
 
     def fail(self, doing: str, error: Exception, step: int) -> NoReturn:
         """Turn whatever users' code did wrong into the error that says so."""
@@ -261,7 +271,6 @@ _CHOICE_READ = "the agent's action"
 _STEP = "the environment's step"
 _SEE = "the observation"
 _PAID = "the reward"
-_REWARD = "the reward function"
 _HEAR = "agent.on_reward"
 _RESET = "the environment's reset"
 
@@ -271,61 +280,63 @@ class _Single(_Loop):
 
     def block(self, stop: int) -> None:
         """Run the steps before ``stop``; whatever is called at each step is bound once."""
-        env, columns = self.env, self.columns
+        env, columns, extras = self.env, self.columns, self.columns.extras
         act, hear, rescored = self.agent.step, self.agent.on_reward, self.reward is not None
         see, pack = env.observation_layout.read, env.observation_layout.pack
         choose, pack_action = self.choosing()
         put, put_action, put_reward = columns.observations.append, columns.actions.append, columns.rewards.append
+        low, high = _plain_range(env.action_layout)
+        kind, dtype, shape = _plain_array(env.observation_layout)
+        probe: Any = np.empty(0)
+        alone = refs(probe)  # an array that nobody else holds, and that is no view, needs no copy
         step_env, observation, total = env.simulators[0].step, env.observations[0], env.episode_return[0]
-        step, doing = env.step, _ACT
-        begun = step - env.episode_length[0]
+        step, begun, doing = env.step, env.step - env.episode_length[0], _ACT
         try:
             for step in range(env.step, stop):
                 put(pack(observation))
-                doing = _ACT
-                choice = act(observation)
-                doing = _CHOICE_READ
-                action = choose(choice["action"])
-                if len(choice) != 1 or columns.extras:
-                    self.take_extras(choice, step)
+                choice, doing = act(observation), _CHOICE_READ
+                action = choice["action"]
+                if type(action) is not int or not low <= action <= high:
+                    action = choose(action)
+                if len(choice) != 1 or extras:
+                    extras = self.take_extras(choice, step)
                 put_action(pack_action(action))
                 doing = _STEP
-                shown, reward, terminated, truncated, info = step_env(action)
-                doing = _SEE
-                shown = see(shown)
+                (shown, reward, terminated, truncated, info), doing = step_env(action), _SEE
+                if (
+                    type(shown) is not kind
+                    or shown.dtype is not dtype
+                    or shown.shape != shape
+                    or shown.base is not None
+                    or refs(shown) != alone
+                ):
+                    shown = see(shown)
                 doing = _PAID
                 reward = float(reward)
                 if rescored:
-                    doing = _REWARD
-                    reward = self.score(
-                        Step(observation, action, shown, reward, terminated, truncated, info, step, env.episode[0])
-                    )
+                    at = (step, env.episode[0])
+                    reward = self.score(Step(observation, action, shown, reward, terminated, truncated, info, *at))
                 if reward - reward != 0.0:
                     raise _Wrong(f"the reward is {reward}")
                 put_reward(reward)
                 total += reward
-                done = bool(terminated or truncated)
-                doing = _HEAR
+                observation, done, doing = shown, bool(terminated or truncated), _HEAR
                 hear(reward, done, info)
-                observation = shown
                 if done:
                     doing = _RESET
-                    flags = bool(terminated), bool(truncated)
-                    self._end(Ended(step, 0, *flags, total, step + 1 - begun, pack(shown)), shown)
-                    observation, total, begun = env.observations[0], 0.0, step + 1
+                    ended = Ended(step, 0, bool(terminated), bool(truncated), total, step + 1 - begun, pack(shown))
+                    observation, total, begun = self._end(ended, shown), 0.0, step + 1
                     step_env = env.simulators[0].step
                     if self.once:
                         break
+                doing = _ACT
         except Exception as error:
             self.fail(doing, error, step)
         env.stand(step + 1, [observation], [total], [step + 1 - begun])
 
-    def _end(self, end: Ended, shown: Any) -> None:
-        self.columns.ended.append(end)
-        if self.once:
-            self.env.observations[0] = shown
-        else:
-            self.env.next_episode(0)
+    def _end(self, ended: Ended, shown: Any) -> Any:
+        self.columns.ended.append(ended)
+        return shown if self.once else self.env.next_episode(0)
 
 
 class _Batch(_Loop):
@@ -379,7 +390,6 @@ class _Batch(_Loop):
                 doing = _PAID
                 value = float(reward)
                 if self.reward is not None:
-                    doing = _REWARD
                     at = (step, env.episode[index])
                     after = env.observations[index]
                     value = self.score(Step(before, actions[index], after, value, terminated, truncated, info, *at))
@@ -399,6 +409,18 @@ class _Batch(_Loop):
         value, length = env.episode_return[index], env.episode_length[index]
         self.columns.ended.append(Ended(step, index, bool(outcome[2]), bool(outcome[3]), value, length, final))
         env.next_episode(index)
+
+
+def _plain_range(layout: layouts.Layout | None) -> tuple[int, int]:
+    """The ints that need no reading, least and greatest: most actions are such, and a call is a hundredth of a step."""
+    if isinstance(layout, layouts.Scalar) and layout.kind is int and layout.low is not None and layout.high is not None:
+        return layout.low, layout.high
+    return 1, 0
+
+
+def _plain_array(layout: layouts.Layout) -> tuple[Any, Any, Any]:
+    """Type, dtype and shape of arrays that need no reading; a type that nothing has for other layouts."""
+    return (np.ndarray, layout.dtype, layout.shape) if isinstance(layout, layouts.Array) else (None, None, None)
 
 
 def _same_names(what: str, found: Mapping[str, Any], known: Mapping[str, Any]) -> None:

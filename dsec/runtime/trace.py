@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from dsec.runtime import chain, layouts
 
-__all__ = ["Columns", "Ended", "joined"]
+__all__ = ["Columns", "Ended", "exact_sum", "joined"]
 
 
 class Ended(NamedTuple):
@@ -108,7 +108,7 @@ class Columns:
             "rewards": rewards.reshape(-1),
             "flags": flags.reshape(-1),
             "episodes": _episodes(flags, episode).reshape(-1),
-            "hashes": np.frombuffer(b"".join(_interleaved(chains)), np.uint8).reshape(-1, chain.SIZE),
+            "hashes": np.frombuffer(bytearray().join(_interleaved(chains)), np.uint8).reshape(-1, chain.SIZE),
             "extras": {name: self.extra_layouts[name].stack(values) for name, values in self.extras.items()},
             "components": {name: np.array(values, np.float64) for name, values in self.components.items()},
         }
@@ -127,8 +127,8 @@ class Columns:
 
     def _chain(self, index: int, rewards: Any, flags: Any, link: bytes, tails: Mapping[int, bytes]) -> list[bytes]:
         own = slice(index, None, self.size)
-        rows = chain.rows(self.observations[own], self.actions[own], rewards[:, index], flags[:, index])
-        return chain.extend(link, rows, tails)
+        heads = self.observations[own], self.actions[own]
+        return chain.extend(link, heads, rewards[:, index], flags[:, index], tails)
 
     def _emptied(self, stop: int) -> None:
         self._flushed = stop
@@ -142,7 +142,7 @@ class Columns:
         final = [end.observation for end in self.ended]
         return {
             "stop": self._flushed,
-            "blocks": {name: joined(blocks) for name, blocks in self._blocks.items()},
+            "blocks": self._whole(),
             "ended": [list(end[:-1]) for end in self.ended],
             "final": self.observation_layout.unpack(final) if final else None,
         }
@@ -164,7 +164,7 @@ class Columns:
         ``final_observations`` holds, for the episodes that ended in the range, ``row`` (step less the first step) and
         with ``num_envs`` also ``env``, and ``observation`` (n, ...), all in order of step and environment.
         """
-        whole = {name: joined(blocks) for name, blocks in self._blocks.items()}
+        whole = self._whole()
         batch = {
             "kind": "batch",
             "first": self.first,
@@ -190,7 +190,7 @@ class Columns:
 
     def trace(self) -> dict[str, Any]:
         """The trace: `core.records.TRACE_COLUMNS` as arrays (steps, [num_envs]); hashes are uint8 (..., 16)."""
-        whole = {name: joined(self._blocks[name]) for name in ("actions", "rewards", "flags", "episodes", "hashes")}
+        whole = self._whole()
         steps = np.repeat(np.arange(self.first, self._flushed, dtype=np.int64), self.size)
         columns = {
             "step": steps,
@@ -207,17 +207,24 @@ class Columns:
         """Scalars over the range; those of episodes are over episodes that ended in it, None where none did."""
         returns = [end.value for end in self.ended]
         lengths = [end.length for end in self.ended]
-        rewards = joined(self._blocks["rewards"])
+        rewards = self._whole()["rewards"]
         return {
             "steps": self._flushed - self.first,
             "episodes": len(returns),
-            "reward_sum": _exact_sum(rewards.tolist()),
-            "return_mean": _exact_sum(returns) / len(returns) if returns else None,
+            "reward_sum": exact_sum(rewards.tolist()),
+            "return_mean": exact_sum(returns) / len(returns) if returns else None,
             "return_min": min(returns, default=None),
             "return_max": max(returns, default=None),
             "return_last": returns[-1] if returns else None,
             "length_mean": math.fsum(lengths) / len(lengths) if lengths else None,
         }
+
+    def _whole(self) -> dict[str, Any]:
+        """What was flushed, each column in one piece and kept so."""
+        for name, blocks in self._blocks.items():
+            if len(blocks) > 1:
+                self._blocks[name] = [joined(blocks)]
+        return {name: blocks[0] for name, blocks in self._blocks.items()}
 
     def _folded(self, values: Any) -> Any:
         if not self.batched:
@@ -254,7 +261,8 @@ def _episodes(flags: npt.NDArray[np.uint8], after: Sequence[int]) -> npt.NDArray
     return episodes
 
 
-def _exact_sum(values: Sequence[float]) -> float:
+def exact_sum(values: Sequence[float]) -> float:
+    """Sum rounded once, so that neither order nor blocks show; infinite where it is beyond the largest double."""
     try:
         return math.fsum(values)
     except OverflowError:  # a partial sum beyond the largest double

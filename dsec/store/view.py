@@ -1,9 +1,9 @@
 """An anchor as a read-only Zarr v3 store: ``zarr.open_group(zarr_store(blobs, anchor_id), mode="r")``.
 
 Nothing is written: ``zarr.json`` is made when it is asked for, chunks are read from the anchor, verified and decoded,
-and served as raw little-endian bytes. A dict, a dataclass and an object with state_dict() are groups of their entries, a
-list and a tuple groups of ``0``, ``1``...; arrays and tensors are arrays; everything else is an attribute of the group
-it stands in. An anchor that stands in the tree is a group with its tree.
+and served as raw little-endian bytes. A dict, a dataclass and an object with state_dict() are groups of their entries,
+a list or tuple that holds arrays is a group of ``0``, ``1``...; arrays and tensors are arrays; everything else is an
+attribute of the group it stands in. An anchor that stands in the tree is a group with its tree.
 
 What numpy or Zarr v3 has no stable type for is shown by its bits, with its dtype as the attribute ``dsec:dtype``:
 bfloat16 as uint16, float8 as uint8, dates as int64, text as uint32 and bytes as uint8 on one more axis.

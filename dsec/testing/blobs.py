@@ -33,10 +33,10 @@ class MemoryBlobs:
 
     def put_new(self, name: str, content: Sequence[Buffer]) -> bool:
         """Write an object unless the name is taken; False if it is."""
-        if check_name(name) in self.objects:
-            return False
-        self.replace(name, content)
-        return True
+        whole = b"".join(content)
+        won = self.objects.setdefault(check_name(name), whole) is whole
+        self.written += len(whole) if won else 0
+        return won
 
     def replace(self, name: str, content: Sequence[Buffer]) -> None:
         """Write an object whatever is there."""

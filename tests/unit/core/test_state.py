@@ -4,8 +4,10 @@ import collections
 import dataclasses
 import enum
 import functools
+import inspect
 import math
 import struct
+import sys
 from typing import Any
 
 import numpy as np
@@ -105,11 +107,15 @@ def test_floats_keep_every_bit():
 
 
 def test_one_of_each_type_differs_from_its_look_alikes():
-    forms = [encoded(tree) for tree in (1, 1.0, True, "1", b"1", [1], (1,), {1}, frozenset({1}), np.int64(1), np.array(1))]
+    forms = [
+        encoded(tree) for tree in (1, 1.0, True, "1", b"1", [1], (1,), {1}, frozenset({1}), np.int64(1), np.array(1))
+    ]
     assert len({repr(form) for form in forms}) == len(forms)
 
 
-@pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16", "U3", "S4", "M8[ns]", "m8[s]"])
+@pytest.mark.parametrize(
+    "dtype", ["?", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16", "U3", "S4", "M8[ns]", "m8[s]"]
+)
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 4), (2, 3)], ids=str)
 def test_arrays_of_every_dtype_and_shape_come_back(dtype, shape):
     array = np.arange(math.prod(shape)).astype("i8").reshape(shape).astype(dtype)
@@ -129,7 +135,8 @@ def test_a_memory_mapped_array_counts_as_an_array(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "scalar", [np.float32(1.5), np.float64("nan"), np.int8(-3), np.bool_(True), np.str_("ab"), np.datetime64("2020-01-01")]
+    "scalar",
+    [np.float32(1.5), np.float64("nan"), np.int8(-3), np.bool_(True), np.str_("ab"), np.datetime64("2020-01-01")],
 )
 def test_numpy_scalars_keep_their_type(scalar):
     back = round_trip(scalar)
@@ -169,7 +176,19 @@ def test_a_generator_in_two_places_stays_one():
     assert encoded({"policy": generator, "sampler": generator}) != encoded(apart)
 
 
-TORCH_DTYPES = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "complex64"]
+TORCH_DTYPES = [
+    "bool",
+    "uint8",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+    "complex64",
+]
 
 
 @pytest.mark.parametrize("name", [*TORCH_DTYPES, "float8_e4m3fn", "float8_e5m2", "uint16"])
@@ -210,6 +229,12 @@ def test_tensors_over_all_of_one_storage_stay_shared():
     assert back["detached"].array is back["encoder"].array
     assert back["other"].array is not back["encoder"].array
     assert encoded(back) == encoded(tree)
+
+
+def test_a_conjugate_is_not_shared_with_its_original():
+    z = torch.tensor([1 + 2j])
+    back = round_trip({"z": z, "conjugate": z.conj(), "imag": z.imag, "negated": z.conj().imag})
+    assert [back[name].array[0] for name in ("z", "conjugate", "imag", "negated")] == [1 + 2j, 1 - 2j, 2, -2]
 
 
 def test_different_views_of_one_storage_come_back_apart():
@@ -295,6 +320,22 @@ def test_a_cached_property_is_not_state_and_other_extras_are_refused():
         state.flatten(loose)
 
 
+def test_a_set_that_classes_make_smaller_is_no_damage():
+    @dataclasses.dataclass(frozen=True)
+    class Any:
+        x: int
+
+        def __eq__(self, other):
+            return True
+
+        def __hash__(self):
+            return 1
+
+    flat = state.flatten({state.Named("dataclass", f"{Any.__module__}:{Any.__qualname__}", {"x": x}) for x in (1, 2)})
+    with pytest.raises(StateError, match="once restored"):
+        state.unflatten(flat.structure, flat.arrays, resolve=state.by_class([Any]))
+
+
 def test_references_to_anchors_are_leaves():
     flat = state.flatten({"a": state.AnchorRef("11"), "b": [state.AnchorRef("22"), state.AnchorRef("11")]})
     assert state.references(flat.structure, flat.arrays) == ("11", "22")
@@ -330,7 +371,11 @@ def nested(depth: int) -> object:
 Point = collections.namedtuple("Point", "x y")
 
 REFUSED = [
-    ({"agent": {"memory": [1, 2, 3, {"client": Redis()}]}}, r"agent\.memory\[3\]\.client: .*Redis can't be kept", "leave it out"),
+    (
+        {"agent": {"memory": [1, 2, 3, {"client": Redis()}]}},
+        r"agent\.memory\[3\]\.client: .*Redis can't be kept",
+        "leave it out",
+    ),
     ({"fc1.weight": [lambda: 1]}, r'\["fc1.weight"\]\[0\]: function', "keep the name"),
     (collections.deque([1]), r"\$: collections.deque", "ring buffer"),
     ({1.5: 2}, r"\$: dict with a key of float", "str or int"),
@@ -352,12 +397,16 @@ REFUSED = [
     (torch.ones(2).to_sparse(), "sparse", "dense"),
     (torch.ones(2, device="meta"), "meta", "dense"),
     (torch.Size([1]), "torch.Size", "tuple"),
+    ({"w": state.ArraySpec("<f8", (2,))}, "w: ArraySpec", "anchors.get"),
     (cycle(), r"\[0\]\[0\]: list that contains itself", "break the cycle"),
     (nested(101), "nested deeper than 100", "flat"),
     (state.Tensor(np.ones(2), "float32"), "Tensor of dtype", "<f4"),
     (state.Tensor(np.ones(2, "f4"), "float32", "other"), "kind 'other'", ""),  # type: ignore[arg-type]
     (state.Named("lambda", "x", 1), "kind 'lambda'", "enum"),  # type: ignore[arg-type]
-    (state.Named("enum", "x", 1), "enum with a int", ""),
+    (state.Named("enum", "x", 1), "Named with a int", "str"),
+    (state.Named("object", 5, 1), "Named with a int", "str"),  # type: ignore[arg-type]
+    (state.AnchorRef(5), "AnchorRef with a int", "str"),  # type: ignore[arg-type]
+    (state.TorchGenerator("cpu", "x"), "TorchGenerator with a str", "bytes"),  # type: ignore[arg-type]
 ]
 
 
@@ -402,14 +451,18 @@ def test_the_deepest_tree_can_be_written_read_and_compared():
 
 
 def test_a_stack_that_is_nearly_used_up_is_a_clear_error():
-    def dive(depth: int) -> object:
-        try:
-            return dive(depth + 1)
-        except RecursionError:
-            return None if depth % 10 else state.flatten(nested(90))
-
-    with pytest.raises(StateError, match="stack that is left"):
-        dive(0)
+    tree, structure = nested(90), b"l1:" * 90 + b"N"
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack(0)) + 100)
+    try:
+        with pytest.raises(StateError, match="stack that is left"):
+            state.flatten(tree)
+        with pytest.raises(StateError, match="thing: nested too deep for the stack that is left"):
+            state.unflatten(structure, [], where="thing")
+        with pytest.raises(StateError, match="stack that is left"):
+            state.equal(tree, tree)
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 DIFFERENT = [
@@ -431,7 +484,11 @@ DIFFERENT = [
     (torch.zeros(2), torch.nn.Parameter(torch.zeros(2)), "$.kind: 'tensor' vs 'parameter'"),
     (Pose(1.0), Pose(2.0), "x: 1.0 vs 2.0"),
     ({"c": Counter(1)}, {"c": Counter(2)}, "c.count: 1 vs 2"),
-    ({"r": np.random.default_rng(0).bit_generator}, {"r": np.random.Generator(np.random.PCG64(1)).bit_generator}, "r[1]"),
+    (
+        {"r": np.random.default_rng(0).bit_generator},
+        {"r": np.random.Generator(np.random.PCG64(1)).bit_generator},
+        "r[1]",
+    ),
     (state.AnchorRef("aa"), state.AnchorRef("bb"), "$: AnchorRef(anchor_id='aa') vs AnchorRef(anchor_id='bb')"),
 ]
 
@@ -457,8 +514,20 @@ def test_sharing_is_part_of_equality():
 
 def test_nan_equals_itself_and_a_live_tree_what_it_comes_back_as():
     generator = np.random.default_rng(0)
-    tree = {"n": math.nan, "a": np.array([math.nan]), "g": generator, "h": generator, "t": torch.ones(2), "e": Color.RED}
-    tree |= {"q": torch.Generator(), "s": {Color.RED, 1}, "l": np.random.RandomState(1), "o": collections.OrderedDict(z=1)}
+    tree = {
+        "n": math.nan,
+        "a": np.array([math.nan]),
+        "g": generator,
+        "h": generator,
+        "t": torch.ones(2),
+        "e": Color.RED,
+    }
+    tree |= {
+        "q": torch.Generator(),
+        "s": {Color.RED, 1},
+        "l": np.random.RandomState(1),
+        "o": collections.OrderedDict(z=1),
+    }
     assert list(state.differences(tree, round_trip(tree))) == []
 
 

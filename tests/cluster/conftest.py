@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))  # the body of these tests is imported by workers under its plain name
+
+import fakes
+
+from dsec.engine import drive, events
+from dsec.engine.cluster import LocalCluster
+from dsec.engine.dispatch import Limits
+from dsec.engine.shape import ClusterShape
+from dsec.runtime.numerics import VARIABLES
+from dsec.store import root
+from dsec.store.root import Store
+
+Run = Callable[..., drive.Outcome]
+
+
+def local(shape: ClusterShape, run: Callable[..., str] = fakes.body) -> LocalCluster:
+    return LocalCluster(shape, HERE, VARIABLES, run=run)
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[LocalCluster]:
+    with local(ClusterShape()) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return root.open_store(tmp_path / "store")
+
+
+@pytest.fixture
+def heard() -> list[events.Event]:
+    return []
+
+
+@pytest.fixture
+def run(store: Store, tmp_path: Path, heard: list[events.Event]) -> Run:
+    def run(plan: fakes.Plan, cluster: LocalCluster, **options: object) -> drive.Outcome:
+        options.setdefault("limits", Limits(stalled=30, remake=3, poll=0.2))
+        return drive.drive(
+            plan,
+            store,
+            cluster=lambda: cluster,
+            root=tmp_path,
+            run_id="run",
+            report=heard.append,
+            options=drive.Options(**options),  # type: ignore[arg-type]
+        )
+
+    return run
