@@ -25,7 +25,7 @@ __all__ = ["GymnasiumEnvironment", "adapt", "layout", "make", "registered"]
 
 _NUMBERS = ("_np_random", "_np_random_seed")
 
-_STATE: Mapping[str, tuple[str, ...]] = {
+_STATE: dict[str, tuple[str, ...]] = {
     "gymnasium.envs.classic_control.acrobot:AcrobotEnv": ("state",),
     "gymnasium.envs.classic_control.cartpole:CartPoleEnv": ("state", "steps_beyond_terminated"),
     "gymnasium.envs.classic_control.continuous_mountain_car:Continuous_MountainCarEnv": ("state",),
@@ -43,6 +43,7 @@ _STATE: Mapping[str, tuple[str, ...]] = {
     "gymnasium.wrappers.common:OrderEnforcing": ("_has_reset",),
     "gymnasium.wrappers.common:PassiveEnvChecker": (),
     "gymnasium.wrappers.common:TimeLimit": ("_elapsed_steps",),
+    "gymnasium.wrappers.stateful_observation:TimeAwareObservation": ("timesteps",),
 }
 """Attributes that decide the future, by class; the generator comes on top. Everything else they hold is constant."""
 
@@ -50,6 +51,25 @@ _CLOCKS: Mapping[str, frozenset[str]] = {
     "gymnasium.wrappers.common:RecordEpisodeStatistics": frozenset({"episode_start_time", "time_queue"}),
 }
 """Attributes that hold wall-clock times and decide nothing."""
+
+_STATELESS = {
+    "transform_action": ("ClipAction", "DiscretizeAction", "RescaleAction"),
+    "transform_observation": (
+        "DiscretizeObservation",
+        "DtypeObservation",
+        "FilterObservation",
+        "FlattenObservation",
+        "GrayscaleObservation",
+        "RescaleObservation",
+        "ReshapeObservation",
+        "ResizeObservation",
+    ),
+    "transform_reward": ("ClipReward",),
+}
+_STATE |= {f"gymnasium.wrappers.{module}:{name}": () for module, names in _STATELESS.items() for name in names}
+
+_CONSTANT = (EnvSpec, spaces.Space)
+"""What no step changes. A space has a generator, but no reset seeds it: who draws from it is not deterministic."""
 
 _PLUMBING = frozenset({"_cached_spec", "_metadata", "_saved_kwargs", "env", "metadata", "render_mode", "spec"})
 
@@ -192,18 +212,9 @@ def _held(layer: Any, kind: str) -> dict[str, Any]:
         names = known if isinstance(layer, gymnasium.Wrapper) else (*known, *_NUMBERS)
         return {name: getattr(layer, name) for name in names if hasattr(layer, name)}
     skipped = _PLUMBING | _CLOCKS.get(kind, frozenset())
-    return {name: value for name, value in vars(layer).items() if name not in skipped and not _constant(value)}
-
-
-def _constant(value: Any) -> bool:
-    return isinstance(value, EnvSpec) or (isinstance(value, spaces.Space) and not _drawn_from(value))
-
-
-def _drawn_from(space: Any) -> bool:
-    if space._np_random is not None:
-        return True
-    inner = getattr(space, "spaces", ())
-    return any(_drawn_from(item) for item in (inner.values() if isinstance(inner, dict) else inner))
+    return {
+        name: value for name, value in vars(layer).items() if name not in skipped and not isinstance(value, _CONSTANT)
+    }
 
 
 def _class(layer: Any) -> str:

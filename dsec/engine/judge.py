@@ -43,8 +43,8 @@ class Verdict:
     certain: bool = True
 
 
-def link(call: StageCall, facts: CallFacts, needs: frozenset[PlanKey]) -> moves.Link:
-    """A call as the Window sees it."""
+def link(call: StageCall, facts: CallFacts, needs: frozenset[PlanKey], *, alone: bool = False) -> moves.Link:
+    """A call as the Window sees it; ``alone`` if it can't take results as they are made."""
     wide = any(len(source.sources) > MOST_SOURCES for source in call.inputs.values())
     return moves.Link(
         call.plan_key,
@@ -57,7 +57,7 @@ def link(call: StageCall, facts: CallFacts, needs: frozenset[PlanKey]) -> moves.
         facts.placement.memory,
         tries(facts.retry),
         facts.retry.backoff,
-        wide or facts.cache == "refresh",
+        alone or wide or facts.cache == "refresh",
     )
 
 

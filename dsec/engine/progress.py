@@ -157,7 +157,8 @@ class Progress:
             self._report(events.HitsFound(by_stage, sum(not hit.recorded for hit in found)))
 
     def _offer(self, call: StageCall, needs: frozenset[PlanKey]) -> None:
-        self.tell(moves.Offered(judge.link(call, self.book[call.plan_key].facts, needs)))
+        remade = any(need in self.book.results for need in needs)
+        self.tell(moves.Offered(judge.link(call, self.book[call.plan_key].facts, needs, alone=remade)))
 
     # Results that are gone --------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from dsec.core import keys
-from dsec.core.stage import AnchorId, Edge, Input, PlanKey, StageCall, StageResult, replace
+from dsec.core.stage import AnchorId, Edge, Input, PlanKey, Recipe, StageCall, StageResult, replace
 from dsec.engine.borders import Frontier
 from dsec.errors import StageError
 from dsec.store import actions, hits, layout
@@ -65,6 +65,7 @@ class Verdict:
     runs: bool
     reason: str
     """Why it runs; empty for a hit."""
+    recipe: Recipe
 
 
 class Resolver:
@@ -198,16 +199,16 @@ def survey(frontier: Frontier, store: Store) -> Iterator[Verdict]:
             if isinstance(found, Hit):
                 results[call.plan_key] = found.result
             frontier.done(call.plan_key, found.result if isinstance(found, Hit) else None)
-            yield _verdict(found)
+            yield _verdict(found, facts.recipe)
         for key in frontier.retired():
             results.pop(key, None)
 
 
-def _verdict(found: Resolution) -> Verdict:
+def _verdict(found: Resolution, recipe: Recipe) -> Verdict:
     match found:
         case Hit(call):
-            return Verdict(call, False, "")
+            return Verdict(call, False, "", recipe)
         case Miss(call, reason):
-            return Verdict(call, True, reason)
+            return Verdict(call, True, reason, recipe)
         case Waits(call, needs):
-            return Verdict(call, True, f"{len(needs)} of the calls it needs would run")
+            return Verdict(call, True, f"{len(needs)} of the calls it needs would run", recipe)

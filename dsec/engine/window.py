@@ -67,6 +67,7 @@ class _Entry:
     seconds: float = 0.0
     pool: str = ""
     heavy: bool = False
+    alone: bool = False
 
 
 @dataclass(slots=True)
@@ -151,7 +152,7 @@ class Window:
 
     def _offered(self, event: Offered) -> list[Command]:
         link = event.link
-        entry = _Entry(link, self._numbers, set(link.needs))
+        entry = _Entry(link, self._numbers, set(link.needs), alone=link.alone)
         self._numbers += 1
         self._entries[link.key] = entry
         for need in link.needs:
@@ -256,6 +257,7 @@ class Window:
             self._make_ready(entry)
 
     def _wait_for(self, entry: _Entry, needs: frozenset[PlanKey]) -> None:
+        entry.alone = True  # it names what these make by its id, so it can't take it from them as they make it
         for need in needs - entry.missing:
             entry.missing.add(need)
             self._users[need].append(entry.link.key)
@@ -355,7 +357,7 @@ class Window:
 
     def _may_follow(self, entry: _Entry) -> bool:
         """Whether flying links of its lane are all it waits for."""
-        if entry.state != _WAITS or entry.link.alone or self._suspects:
+        if entry.state != _WAITS or entry.alone or self._suspects:
             return False
         return entry.missing.issubset(self._lanes.get(entry.link.lane, ()))
 

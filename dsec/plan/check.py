@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 
 from dsec.errors import Problem
-from dsec.plan.imports import check_imports
 from dsec.plan.load import Document
 from dsec.plan.locate import MAX_PROBLEMS
 from dsec.plan.placed import place
@@ -17,6 +17,21 @@ from dsec.plan.usage import Sources, Usage
 from dsec.plan.wiring import wiring
 
 __all__ = ["check", "check_imports"]
+
+
+def check_imports(plan: ExecutionPlan, document: Document, root: Path, *, deadline: float = 60.0) -> list[Problem]:
+    """Problems of importing what the plan names, in a subprocess, in written order.
+
+    Parameters
+    ----------
+    root
+        Folder that is on the import path.
+    deadline
+        Seconds for all imports together.
+    """
+    from dsec.plan import imports  # a run does not need it, and must start fast
+
+    return imports.check_imports(plan, document, root, deadline=deadline)
 
 
 def check(plan: ExecutionPlan, document: Document, project: Sources | None = None) -> list[Problem]:

@@ -520,7 +520,7 @@ def _strands(graph: StageGraph) -> list[Strand]:
         else:
             seen: dict[tuple[Any, ...], Cell] = {}
             for lane in graph.lanes:
-                cell = {axis: lane.cell[axis] for axis in node.session_axes}
+                cell: Cell = {axis: lane.cell[axis] for axis in node.session_axes}
                 seen.setdefault(tuple(cell.values()), cell)
             groups = [(cell, None) for cell in seen.values()]
         for cell, owner in groups:

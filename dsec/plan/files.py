@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import io
-import mmap
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -183,6 +181,8 @@ def _hashed(name: str, path: Path) -> DeclaredFile:
         size = stream.seek(0, io.SEEK_END)
         if not size:
             return DeclaredFile(name, path, canon.blob_digest(b""), 0)
+        import mmap  # most plans declare no file
+
         with mmap.mmap(stream.fileno(), size, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as view:
             return DeclaredFile(name, path, canon.blob_digest(view), size)
 
@@ -223,6 +223,8 @@ def _column(path: Path, column: str) -> tuple[str, ...]:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise Fault(f"{path}:{line} is not UTF-8", "save the file as UTF-8", code="not-utf8") from None
+    import csv  # most plans read none
+
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         return _values(reader, path, column)

@@ -76,6 +76,7 @@ class Frontier:
         self._known_after: dict[int, list[int]] = {}
         self._ended_after: dict[int, list[int]] = {}
         self._turn: deque[int] = deque()
+        self._queued: set[int] = set()
         self.aliases: list[tuple[str, PlanKey]] = []
         """Instances that turned out to be the same call as an earlier one."""
         self.skipped: list[str] = []
@@ -91,7 +92,8 @@ class Frontier:
             for before in {s.number for s in ended} & self._progress.keys():
                 progress.waits_ended += 1
                 self._ended_after.setdefault(before, []).append(number)
-        self._turn.extend(n for n, p in self._progress.items() if not (p.waits_known or p.waits_ended))
+        for number, progress in self._progress.items():
+            self._start(number, progress)
 
     # ---- what the engine asks --------------------------------------------------------------------------
 
@@ -108,9 +110,11 @@ class Frontier:
         ahead = max(MIN_AHEAD, min(MAX_AHEAD, MAX_OUTSTANDING // 2 // max(1, len(self._turn))))
         while self._turn and len(found) < room:
             number = self._turn.popleft()
+            self._queued.discard(number)
             if self._advance(self._progress[number], min(ahead, room - len(found)), ahead, found):
                 resting.append(number)
-        self._turn.extendleft(reversed(resting)) if len(found) >= room else self._turn.extend(resting)
+        self._queued.update(resting)
+        self._turn.extend(resting)
         return found
 
     def done(self, plan_key: PlanKey, result: StageResult | None) -> None:
@@ -218,10 +222,11 @@ class Frontier:
 
     def _start(self, number: int, progress: _Progress) -> None:
         if not (progress.waits_known or progress.waits_ended or progress.dead):
-            self._turn.append(number)
+            self._wake(number)
 
     def _wake(self, number: int) -> None:
         if number not in self._queued:
+            self._queued.add(number)
             self._turn.append(number)
 
     def _blocked(self, plan_key: PlanKey) -> Iterator[tuple[int, _Progress]]:

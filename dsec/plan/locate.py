@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ MAX_PROBLEMS = 20
 
 _MAX_FRAME = 160
 _MAX_SHOWN = 60
+_MAX_MESSAGE = 600
 # The line breaks of libyaml, whose line numbers we report.
 _BREAKS = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
 
@@ -91,16 +91,20 @@ class Sources:
         """A problem at a place, with its code frame."""
         source = self._frame(span)
         width = max(1, min(span.width, len(source) - span.column + 1))
-        return Problem(span.file, span.line, span.column, code, message, hint, width, source)
+        return Problem(span.file, span.line, span.column, code, _line(message), _line(hint), width, source)
 
     def _frame(self, span: Span) -> str:
         lines = self.lines.get(span.file, ())
         if not 0 < span.line <= len(lines) or span.column > _MAX_FRAME:
             return ""
         line = lines[span.line - 1]
-        cut = line if len(line) <= _MAX_FRAME else line[:_MAX_FRAME] + "…"
-        # One character stays one column, and no control sequence reaches the terminal.
-        return "".join(char if char.isprintable() else " " for char in cut)
+        return _line(line, _MAX_FRAME)
+
+
+def _line(text: str, longest: int = _MAX_MESSAGE) -> str:
+    cut = text if len(text) <= longest else text[:longest] + "…"
+    # One character stays one column, and no control sequence reaches the terminal.
+    return cut if cut.isprintable() else "".join(char if char.isprintable() else " " for char in cut)
 
 
 def split_lines(text: str) -> list[str]:
@@ -146,6 +150,8 @@ def nearest(word: str, words: Iterable[str]) -> str | None:
     folded = {_fold(candidate): candidate for candidate in reversed(candidates)}
     if _fold(word) in folded:
         return folded[_fold(word)]
+    import difflib  # an error is rare, a cached run must start fast
+
     # Hostile names are long; difflib is quadratic.
     found = difflib.get_close_matches(word[:80], candidates[:1000], n=1, cutoff=0.6)
     return found[0] if found else None

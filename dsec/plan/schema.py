@@ -550,14 +550,9 @@ def parameters(plan: ExecutionPlan) -> dict[str, Any]:
 
 def json_schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of a plan file, for editors."""
-    made = ExecutionPlan.model_json_schema(by_alias=True)
-    made["patternProperties"] = {"^x-": {}}
-    head = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": "https://dsec.dev/plan-1.schema.json",
-        "title": "DSec execution plan, format 1",
-    }
-    return {**head, **{key: value for key, value in made.items() if key not in head}}
+    from dsec.plan import editor
+
+    return editor.json_schema(ExecutionPlan)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from dsec.errors import DsecError, Problem
 from dsec.plan.load import Document, Where
 from dsec.plan.locate import did_you_mean, nearest, shown
 from dsec.plan.placed import Placed
-from dsec.plan.schema import ExecutionPlan
+from dsec.plan.schema import Cache, ExecutionPlan
 from dsec.plan.values import Expr
 from dsec.plan.wiring import Outputs
 
@@ -66,7 +66,10 @@ class Sources(Protocol):
     """`dsec.code.Project`, as far as it is asked here."""
 
     def signature(self, name: str) -> Signature:
-        """Signature of ``package.module:name``; a `DsecError` with ``candidates`` if there is none."""
+        """Signature of ``package.module:name``; a `DsecError` with a ``kind`` if there is none."""
+
+    def fingerprint(self, name: str) -> object:
+        """Fingerprint of all the code it reaches; a `DsecError` with a ``kind`` if it can't be told."""
 
 
 class Usage:
@@ -200,6 +203,7 @@ class Usage:
         found = yield from self._look_up(uses, (*where, "uses"))
         if found is None:
             return
+        yield from self._keyed(uses, (*where, "uses"), stage.cache)
         if found.kind != "function" or not found.parameters:
             message = f"{uses} is not a function that takes ctx"
             hint = "a body is def body(ctx, *, …) -> {output: tree}"
@@ -233,9 +237,23 @@ class Usage:
         found = self._read(uses)
         if not isinstance(found, DsecError):
             return found
-        message = f"{found.where}: {found.message}" if found.where else found.message
-        yield self.document.problem(where, str(getattr(found, "kind", "bad-code")), message, found.hint)
+        yield self._of_code(found, where)
         return None
+
+    def _of_code(self, error: DsecError, where: Where) -> Problem:
+        message = f"{error.where}: {error.message}" if error.where else error.message
+        return self.document.problem(where, str(getattr(error, "kind", "bad-code")), message, error.hint)
+
+    def _keyed(self, uses: str, where: Where, cache: Cache | None) -> Iterator[Problem]:
+        """Whether the code can be fingerprinted; what is dynamic in it may be answered for by ``cache.version``."""
+        if self.sources is None:
+            return
+        rule = cache or self.plan.defaults.cache
+        try:
+            self.sources.fingerprint(uses)
+        except DsecError as error:
+            if getattr(error, "kind", "") != "dynamic" or rule is None or rule.version is None:
+                yield self._of_code(error, where)
 
     def _session(self) -> Iterator[Problem]:
         session = self.plan.session
@@ -247,6 +265,8 @@ class Usage:
                 continue
             where: Where = ("session", name, "uses")
             found = yield from self._look_up(spec.uses, where)
+            if found is not None:
+                yield from self._keyed(spec.uses, where, None)
             if found is not None and name == "env" and found.kind == "class" and not found.accepts_any:
                 taken = [parameter.name for parameter in found.parameters]
                 yield from self._strange(spec.with_, taken, ("session", "env", "with"), f"parameter of {spec.uses}")

@@ -1,165 +1,334 @@
-"""Agents: built from a spec, saved as a state tree, restored, and given their streams.
+"""Live agents: built from a spec, saved, restored, and told what they may know of their session.
 
-What an agent gets is one mapping, its ``session_config``: the entries of its own ``with``, and beside them
-
-- ``rng``: numpy Generator of the agent's stream; ``torch_generator``: torch's, of a stream beside it;
-- ``device``: where its tensors belong, ``cpu`` or ``cuda``;
-- ``mode``: ``train`` or ``evaluate``;
-- ``observation_space``, ``action_space``: mappings with ``kind``, ``shape``, ``dtype``, ``n``, ``low``, ``high``; None
-  where the environment has no space;
-- ``num_envs``: environments stepped together, None for one.
-
-It shows no id, time, placement or horizon: they would decide results without being in a key.
+The tree of an agent is ``{"kind": "agent", "state", "rng", "torch_rng", "spaces"}``. The state is what its own
+``state_dict()`` gives, or else its attributes; ``rng`` is its one stream of random numbers, wherever in the state it
+stands besides; ``spaces`` say what it was built for, so that a stage that learns needs no environment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from dsec.core import seeds
 from dsec.core.leaves import Named
 from dsec.core.specs import AgentSpec
-from dsec.errors import StageError, StateError
-from dsec.runtime import failures, names
+from dsec.errors import DsecError, StageError, StateError
+from dsec.runtime import failures, names, numerics, tensors
+from dsec.runtime.environments import LiveEnv
 
-__all__ = ["LiveAgent", "open_agent", "spaces_of"]
+__all__ = ["RESERVED", "LiveAgent", "SessionConfig", "Setting", "Surroundings", "build_agent", "load_agent"]
 
-RESERVED = ("rng", "torch_generator", "device", "mode", "observation_space", "action_space", "num_envs")
+_SPACES = "dsec.adapters.spaces"
+"""Named, since nothing imports adapters."""
+_MODULE = "(module)"
+_HIDDEN = {
+    "max_steps": "a session may be run on for longer, so an agent that needs a horizon gets it by `with: {horizon: ...}`",
+    "session_id": "results are the same in every session with these specs and this seed",
+    "creation_timestamp": "results do not depend on the time; ctx.now() gives a virtual one",
+    "seed": "draw from session_config['rng']",
+}
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What an agent is built for."""
+
+    observation: Any = None
+    """Tree of the space of one environment's observations; None where it has none."""
+    action: Any = None
+    """Tree of the space of one environment's actions."""
+    num_envs: int | None = None
+    """Environments side by side; None is one without a leading axis."""
+
+    @classmethod
+    def of(cls, env: LiveEnv) -> Surroundings:
+        """Those of an environment that was started."""
+        environment = env.simulators[0].environment
+        found = [getattr(environment, name, None) for name in ("observation_space", "action_space")]
+        return cls(*(None if space is None else _spaces().describe(space) for space in found), env.spec.num_envs)
+
+    def to_tree(self) -> dict[str, Any]:
+        """As an agent's state keeps them."""
+        return {"observation": self.observation, "action": self.action, "num_envs": self.num_envs}
+
+    @classmethod
+    def from_tree(cls, tree: Mapping[str, Any]) -> Surroundings:
+        """Inverse of `to_tree`."""
+        return cls(tree["observation"], tree["action"], tree["num_envs"])
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Where an agent lives."""
+
+    root: seeds.Root
+    """Root of the random streams."""
+    config: Mapping[str, Any]
+    """The spec's ``with``, declared files as paths."""
+    device: str = "cpu"
+    mode: str = "train"
+    """``train`` or ``evaluate``."""
+    stream: str | None = None
+    """Path of a stream to draw from instead of the one that its state holds."""
+
+
+class SessionConfig(Mapping[str, Any]):
+    """What an agent is told: what its constructor gets as ``session_config``.
+
+    ``rng`` (numpy Generator) and ``torch_generator`` (on the CPU): its random streams, part of its state;
+    ``device``: where to compute; ``mode``: ``train`` or ``evaluate``;
+    ``observation_space``, ``action_space``: gymnasium's, of one environment, or None;
+    ``num_envs``: None, or how many observations come at once; ``resources``: ``{"device", "threads"}``;
+    and each name of the spec's ``with``. No id, time, placement or number of steps is here.
+    """
+
+    def __init__(self, values: Mapping[str, Any], root: seeds.Root, stream: str) -> None:
+        self._values = dict(values)
+        self._root = root
+        self._stream = stream
+        self.torch_rng: Any = None
+        """The torch generator, None until it was asked for."""
+
+    def __getitem__(self, name: str) -> Any:
+        if name == "torch_generator":
+            return self.torch_generator()
+        if name not in self._values:
+            reason = _HIDDEN.get(name) or f"it has {', '.join(sorted(self))}"
+            raise KeyError(f"session_config has no {name!r}: {reason}")
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self._values, "torch_generator"])
+
+    def __len__(self) -> int:
+        return len(self._values) + 1
+
+    def torch_generator(self) -> Any:
+        """The torch generator, made at the start of its stream when it is first asked for."""
+        if self.torch_rng is None:
+            self.torch_rng = tensors.generator(self._root, f"{self._stream}/torch")
+        return self.torch_rng
+
+    def holds(self, value: object) -> bool:
+        """Whether it is this mapping or a space of it: what a constructor gets anew each time, and so no state."""
+        return value is self or any(
+            value is not None and value is self._values[name] for name in ("observation_space", "action_space")
+        )
+
+
+RESERVED = frozenset(
+    {"action_space", "device", "mode", "num_envs", "observation_space", "resources", "rng", "torch_generator"}
+)
+"""Names of session_config that an agent's ``with`` can't have."""
+
+
 class LiveAgent:
-    """An agent with the streams it draws from and the spaces it was made for."""
+    """An agent with what the runtime keeps beside it."""
 
-    agent: Any
-    rng: np.random.Generator
-    torch_generator: torch.Generator
-    spaces: Mapping[str, Any]
-    """``observation_space``, ``action_space``, ``num_envs``."""
+    def __init__(self, agent: Any, config: SessionConfig, surroundings: Surroundings) -> None:
+        self.agent = agent
+        self.config = config
+        self.surroundings = surroundings
 
     def tree(self) -> dict[str, Any]:
-        """Its state as a state tree.
+        """Its state, valid until its next step.
 
         Raises
         ------
         StateError
-            If an attribute can't be saved; names its path.
+            If it can't say its state.
         """
         return {
             "kind": "agent",
-            "state": _state_of(self.agent),
-            "rng": self.rng,
-            "torch_generator": self.torch_generator,
-            "spaces": dict(self.spaces),
+            "state": _state(self.agent, self.config),
+            "rng": self.config["rng"],
+            "torch_rng": self.config.torch_rng,
+            "spaces": self.surroundings.to_tree(),
         }
 
-    def load(self, tree: Mapping[str, Any]) -> None:
-        """Inverse of `tree`, on an agent that was built anew."""
-        if tree.get("kind") != "agent":
-            raise StateError(f"a state of kind {tree.get('kind')!r} is no agent", where="agent")
-        _take_stream(self.rng, tree["rng"])
-        self.torch_generator.set_state(tree["torch_generator"].get_state())
-        if callable(getattr(self.agent, "load_state_dict", None)):
-            self.agent.load_state_dict(tree["state"])
-            return
-        for name, value in tree["state"].items():
-            setattr(self.agent, name, _restored(getattr(self.agent, name, None), value, self, f"agent.{name}"))
 
-    def restream(self, root: seeds.Root, path: str) -> None:
-        """Go on from the start of another stream."""
-        _take_stream(self.rng, seeds.generator(root, path))
-        self.torch_generator.manual_seed(seeds.stream_key(root, f"{path}/torch") & 0x7FFFFFFFFFFFFFFF)
+def build_agent(spec: AgentSpec, surroundings: Surroundings, setting: Setting) -> LiveAgent:
+    """A new agent.
 
-
-def open_agent(
-    spec: AgentSpec,
-    *,
-    root: seeds.Root,
-    spaces: Mapping[str, Any],
-    device: str = "cpu",
-    mode: str = "train",
-    stream: str = "agent",
-) -> LiveAgent:
-    """A fresh agent at the start of its stream.
+    Its constructor runs with global generators seeded from the session, since torch's layers draw from them.
 
     Raises
     ------
     StageError
-        If its class can't be imported or built.
+        If it can't be made.
     """
-    kind = names.load(spec.code.uses)
-    if taken := [name for name in spec.config if name in RESERVED]:
-        raise StageError(f"`with` of an agent can't have {taken[0]!r}", hint=f"reserved: {', '.join(RESERVED)}")
-    rng = seeds.generator(root, stream)
-    generator = torch.Generator()
-    generator.manual_seed(seeds.stream_key(root, f"{stream}/torch") & 0x7FFFFFFFFFFFFFFF)
-    own = {"rng": rng, "torch_generator": generator, "device": device, "mode": mode, **spaces}
-    try:
-        agent = kind({**spec.config, **own})
-    except Exception as error:
-        raise failures.failed(f"{spec.code.uses}(session_config)", error) from error
-    return LiveAgent(agent, rng, generator, spaces)
+    taken = sorted(RESERVED & setting.config.keys())
+    if taken:
+        raise StageError(
+            f"agent: `with` has {taken[0]!r}, a name that session_config has already", hint="give it another name"
+        )
+    config = _config(surroundings, setting)
+    kind = names.resolve(spec.code.uses, "agent")
+    with _using(f"agent {spec.code.uses}"), numerics.constructing(setting.root, "agent/init"):
+        agent = kind(config)
+    for method in ("step", "on_reward"):
+        if not callable(getattr(agent, method, None)):
+            raise StageError(
+                f"agent {spec.code.uses} has no {method}()", hint="see dsec.Agent, which has all that is asked for"
+            )
+    return LiveAgent(agent, config, surroundings)
 
 
-def spaces_of(environment: Any, num_envs: int | None) -> dict[str, Any]:
-    """Spaces of an environment as plain values, for an agent to be made for."""
-    found = {name: _space(getattr(environment, name, None)) for name in ("observation_space", "action_space")}
-    return {**found, "num_envs": num_envs}
+def load_agent(
+    spec: AgentSpec, tree: Mapping[str, Any], setting: Setting, surroundings: Surroundings | None = None
+) -> LiveAgent:
+    """An agent as it was saved.
+
+    Parameters
+    ----------
+    spec
+        What builds it.
+    tree
+        Its tree, with torch's tensors.
+    setting
+        Where it lives now.
+    surroundings
+        What it is for now, if not what it was built for.
+
+    Raises
+    ------
+    StateError
+        If the tree is no agent's, or this agent can't take it.
+    """
+    if tree.get("kind") != "agent":
+        raise StateError(f"a state of kind {tree.get('kind')!r}, expected an agent's", where="agent")
+    found = surroundings or Surroundings.from_tree(tree["spaces"])
+    live = build_agent(spec, found, setting)
+    _take(live, tree)
+    if setting.stream is None:
+        live.config["rng"].bit_generator.state = tree["rng"].bit_generator.state
+        if tree["torch_rng"] is not None:
+            tensors.set_state(live.config.torch_generator(), tree["torch_rng"])
+    else:
+        _begin_stream(live.config, setting.root, setting.stream)
+    return live
 
 
-def _space(space: Any) -> dict[str, Any] | None:
-    if space is None:
-        return None
-    described: dict[str, Any] = {"kind": type(space).__name__}
-    for name in ("shape", "n", "start", "low", "high", "nvec"):
-        value = getattr(space, name, None)
-        if value is not None:
-            described[name] = value if isinstance(value, np.ndarray) else _plain(value)
-    if getattr(space, "dtype", None) is not None:
-        described["dtype"] = str(space.dtype)
-    parts = getattr(space, "spaces", None)
-    if isinstance(parts, Mapping):
-        described["spaces"] = {str(name): _space(part) for name, part in parts.items()}
-    elif isinstance(parts, tuple):
-        described["spaces"] = [_space(part) for part in parts]
-    return described
+def _begin_stream(config: SessionConfig, root: seeds.Root, stream: str) -> None:
+    config["rng"].bit_generator.state = seeds.generator(root, stream).bit_generator.state
+    if config.torch_rng is not None:
+        tensors.set_state(config.torch_rng, tensors.generator(root, f"{stream}/torch"))
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple | list):
-        return tuple(_plain(item) for item in value)
-    return int(value) if isinstance(value, int | np.integer) else value
+def _config(surroundings: Surroundings, setting: Setting) -> SessionConfig:
+    stream = setting.stream or "agent"
+    seed = seeds.reset_seed(setting.root, "agent/space")
+    spaces = [
+        None if tree is None else _spaces().build(tree, seed)
+        for tree in (surroundings.observation, surroundings.action)
+    ]
+    values = {
+        **setting.config,
+        "rng": seeds.generator(setting.root, stream),
+        "device": setting.device,
+        "mode": setting.mode,
+        "observation_space": spaces[0],
+        "action_space": spaces[1],
+        "num_envs": surroundings.num_envs,
+        "resources": {"device": setting.device, "threads": 1},
+    }
+    return SessionConfig(values, setting.root, stream)
 
 
-def _state_of(agent: Any) -> Any:
-    if callable(getattr(agent, "state_dict", None)):
-        return agent.state_dict()
-    return {name: value for name, value in vars(agent).items() if name != "session_config"}
+def _state(agent: Any, config: SessionConfig) -> Any:
+    if _own_state(agent):
+        with _using("agent.state_dict"):
+            return agent.state_dict()
+    module = tensors.is_module(agent)
+    if not hasattr(agent, "__dict__"):
+        raise StateError(
+            f"{type(agent).__qualname__} has neither attributes nor state_dict()",
+            where="agent",
+            hint="give it state_dict() and load_state_dict()",
+        )
+    left_out = tensors.module_internals() if module else frozenset()
+    state = {n: value for n, value in vars(agent).items() if n not in left_out and not config.holds(value)}
+    return {_MODULE: agent.state_dict(), **state} if module else state
 
 
-def _take_stream(into: np.random.Generator, source: np.random.Generator) -> None:
-    into.bit_generator.state = source.bit_generator.state
+def _own_state(agent: Any) -> bool:
+    kind = type(agent)
+    if not callable(getattr(kind, "state_dict", None)) or tensors.is_module(agent):
+        return False
+    if not callable(getattr(kind, "load_state_dict", None)):
+        raise StateError(
+            f"{kind.__qualname__} has state_dict() and no load_state_dict()", where="agent", hint="give it both or none"
+        )
+    return True
 
 
-def _restored(current: Any, saved: Any, live: LiveAgent, path: str) -> Any:
-    """A saved attribute, put into the object that the constructor made where the value is such an object's state."""
-    if isinstance(saved, Named) and saved.kind == "object":
+def _take(live: LiveAgent, tree: Mapping[str, Any]) -> None:
+    own = _own_state(live.agent)
+    state = tensors.restored(tree["state"], _sharing(live.config, tree), unwrap=own)
+    if own:
+        with _using("agent.load_state_dict"):
+            live.agent.load_state_dict(state)
+        return
+    for name, saved in state.items():
+        if name == _MODULE:
+            with _using("agent.load_state_dict"):
+                live.agent.load_state_dict(saved)
+        else:
+            current = getattr(live.agent, name, None)
+            setattr(live.agent, name, _put(current, saved, f"agent.{name}"))
+
+
+def _sharing(config: SessionConfig, tree: Mapping[str, Any]) -> Any:
+    """Gives the live streams wherever the saved ones stand in the state: an agent's stream is one."""
+    saved, torch_saved = tree["rng"].bit_generator, tree["torch_rng"]
+
+    def replace(value: Any) -> Any:
+        if value is saved:
+            return config["rng"].bit_generator
+        if isinstance(value, np.random.Generator) and value.bit_generator is saved:
+            return config["rng"]
+        return config.torch_generator() if torch_saved is not None and value is torch_saved else value
+
+    return replace
+
+
+def _put(current: Any, saved: Any, path: str) -> Any:
+    """What an attribute becomes: objects with load_state_dict() and tensors are filled, anything else is replaced."""
+    if type(saved) is Named and saved.kind == "object":
         if not callable(getattr(current, "load_state_dict", None)):
-            raise StateError(f"a stored {saved.name} has no place to go", where=path, hint="make it in __init__")
-        current.load_state_dict(saved.value)
+            raise StateError(
+                f"a state of {saved.name}, and nothing there to take it", where=path, hint="make it in __init__"
+            )
+        with _using(f"{path}.load_state_dict"):
+            current.load_state_dict(tensors.restored(saved.value, unwrap=True))
         return current
-    if isinstance(saved, np.random.Generator) and current is live.rng:
-        return live.rng
-    if isinstance(saved, torch.Generator) and current is live.torch_generator:
-        return live.torch_generator
-    if isinstance(saved, dict) and isinstance(current, dict):
-        return {key: _restored(current.get(key), item, live, f"{path}.{key}") for key, item in saved.items()}
-    if isinstance(saved, list) and isinstance(current, list) and len(saved) == len(current):
-        pairs = zip(current, saved, strict=True)
-        return [_restored(one, item, live, f"{path}[{index}]") for index, (one, item) in enumerate(pairs)]
-    return saved
+    if type(saved) in (list, tuple):
+        have = current if isinstance(current, list | tuple) else ()
+        return type(saved)(
+            _put(have[i] if i < len(have) else None, item, f"{path}[{i}]") for i, item in enumerate(saved)
+        )
+    if type(saved) is dict:
+        held = current if isinstance(current, Mapping) else {}
+        return {name: _put(held.get(name), item, f"{path}[{name!r}]") for name, item in saved.items()}
+    return current if tensors.copied(current, saved) else saved
+
+
+@contextmanager
+def _using(what: str) -> Iterator[None]:
+    """Users' code that fails inside becomes a StageError that says which."""
+    try:
+        yield
+    except DsecError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise failures.failed(what, error) from error
+
+
+def _spaces() -> Any:
+    return importlib.import_module(_SPACES)

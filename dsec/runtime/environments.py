@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from dsec.core import seeds
+from dsec.core import seeds, state
 from dsec.core.specs import EnvSpec
 from dsec.errors import DsecError, StageError, StateError
 from dsec.runtime import chain, failures, layouts
@@ -196,8 +196,8 @@ class LiveEnv:
     def start(self) -> None:
         """Begin a session: find out how it is saved, then reset each environment for its episode 0."""
         with _building(self.spec):
-            self._open(trial(self._build))
-        self._restart([self._seed(index, 0) for index in range(self.size)])
+            self.saving = trial(self._build)
+        self._first()
 
     def begin(self, seed: int) -> None:
         """Begin one episode with this seed, in an environment that is never saved: for evaluation, without batch.
@@ -241,7 +241,7 @@ class LiveEnv:
             return
         self.label = label
         if self.step == 0:
-            self.start()
+            self._first()
 
     def state_hashes(self) -> list[bytes]:
         """The state hash of each environment; empty where coverage is observational."""
@@ -324,6 +324,11 @@ class LiveEnv:
         for simulator, entry, observation in checked:
             simulator.check(entry, observation)
 
+    def _first(self) -> None:
+        with _building(self.spec):
+            self._open(self.saving)
+        self._restart([self._seed(index, 0) for index in range(self.size)])
+
     def _open(self, saving: Saving | None) -> None:
         self.close()
         self.saving = saving
@@ -365,8 +370,13 @@ def build(spec: EnvSpec) -> Environment:
     Raises
     ------
     StageError
-        If the name leads nowhere, or to something that is no environment.
+        If the name leads nowhere, to something that is no environment, or to something that raises.
     """
+    with _building(spec):
+        return _built(spec)
+
+
+def _built(spec: EnvSpec) -> Environment:
     library, slash, name = spec.code.uses.partition("/")
     if slash and library in ADAPTERS:
         return _adapter(library).make(name, spec.config)  # type: ignore[no-any-return]
@@ -401,10 +411,13 @@ def trial(build: Callable[[], Environment]) -> Saving:
 def _refusal(first: Environment, build: Callable[[], Environment], actions: list[Any]) -> str:
     if not hasattr(first, "state_dict") or not hasattr(first, "load_state_dict"):
         return "it has no state_dict() and load_state_dict()"
+    from dsec.runtime import tensors  # torch, which an environment without a state of its own does not need
+
     with _opened(build) as other:
         other.deterministic_reset(TRIAL_SEED + 1)
         try:
-            other.load_state_dict(first.state_dict())  # type: ignore[attr-defined]
+            saved = state.flatten(first.state_dict())
+            other.load_state_dict(tensors.restored(state.unflatten(*saved[:2])))  # type: ignore[attr-defined]
         except Exception as error:
             return f"its state_dict() and load_state_dict() failed: {type(error).__name__}: {error}"
         if state_hash(other) != state_hash(first) or _drive(other, actions) != _drive(first, actions):

@@ -209,7 +209,7 @@ class _Loop:
             self.columns.action_layout = self.env.learn_actions(action)
         return self.columns.action_layout
 
-    def take_extras(self, choice: Mapping[str, Any], step: int) -> Mapping[str, Any]:
+    def take_extras(self, choice: Mapping[str, Any], step: int) -> dict[str, Any]:
         """Keep what the agent's answer holds besides the action; gives the columns of it."""
         for name in choice:
             if name not in _CHOICE:
@@ -280,7 +280,7 @@ class _Single(_Loop):
 
     def block(self, stop: int) -> None:
         """Run the steps before ``stop``; whatever is called at each step is bound once."""
-        env, columns, extras = self.env, self.columns, self.columns.extras
+        env, columns, extras = self.env, self.columns, dict[str, Any](self.columns.extras)
         act, hear, rescored = self.agent.step, self.agent.on_reward, self.reward is not None
         see, pack = env.observation_layout.read, env.observation_layout.pack
         choose, pack_action = self.choosing()

@@ -1,46 +1,33 @@
 """run_stage: one call on one worker, from its inputs to its committed result.
 
-Order of what is written: anchors, then the action entry, then the recovery point goes. A worker that dies in between leaves
+Anchors are written first, then the action entry, and then the recovery point goes. A worker that dies in between leaves
 nothing that could be taken for a result.
 """
 
 from __future__ import annotations
 
-import math
-import time
+import importlib.metadata
+import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from dsec.core import bodies, failpoint, keys
-from dsec.core.leaves import AnchorRef
-from dsec.core.stage import ActionKey, AnchorId, Edge, Input, Recipe, StageCall, StageResult, replace
-from dsec.errors import AbsentError, ClassMismatch, CorruptObject, DsecError, StageError, StateError
-from dsec.runtime import context, failures, names, numerics
-from dsec.runtime.context import StageContext
-from dsec.store import actions, anchors, partial, root
+from dsec.core.stage import Recipe, StageCall, StageResult, replace
+from dsec.errors import ClassMismatch, DsecError, StageError, StateError
+from dsec.runtime import failures, files, inputs, names, numerics, outputs
+from dsec.runtime.context import Scope, StageContext, own_path
+from dsec.runtime.facts import WorkerFacts
+from dsec.store import actions, partial, root
 from dsec.store.root import Store
 
 __all__ = ["WorkerFacts", "run_stage"]
 
-MAX_TRAVELLING = 3500
-"""Bytes of a result that travels; a longer one leaves its lists in an index anchor."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerFacts:
-    """Which worker runs a call; goes to cost, never to a key."""
-
-    kind: str = "cpu"
-    device: str = "cpu"
-    name: str = "serial"
-    class_id: str | None = None
-    recovery_seconds: float = context.RECOVERY_SECONDS
+_log = logging.getLogger("dsec.stage")
 
 
 def run_stage(
     call: StageCall, upstream: Mapping[str, StageResult], store: Store, facts: WorkerFacts, *, refresh: bool = False
-) -> tuple[StageResult, bool]:
+) -> StageResult:
     """Run one call, or find its result.
 
     Parameters
@@ -50,197 +37,159 @@ def run_stage(
     upstream
         Results by plan_key.
     refresh
-        Whether it runs although there is a result.
+        Whether it runs although there is a result, which the new one then replaces.
 
     Returns
     -------
     StageResult
-        What is filed under its action_key.
-    bool
-        Whether the body ran.
+        What is filed under its action_key; ``cost["cutoff"]`` is True where the body did not run.
 
     Raises
     ------
-    StageError, StateError
-        If the body or its outputs fail, with the instance's name.
+    StageError
+        If the body fails; with instance, step, and the user's own traceback as its story.
+    StateError
+        If an output can't be stored; names stage, output and path.
     CorruptObject, AbsentError
-        If an input can't be read; ``where`` names the argument.
+        If an input can't be read; ``anchor_id`` and ``producer`` say which.
+    ClassMismatch
+        If this worker is of another runtime class than the key names.
     """
-    bound = _bound(call, upstream, store)
+    bound = inputs.resolved(call, upstream, store.blobs)
     action_key = keys.action_key(bound)
     found = None if refresh else actions.load(store.blobs, action_key)
     if found is not None:
-        return replace(found, cost={**found.cost, "cutoff": True}), False
+        return replace(found, cost={**found.cost, "cutoff": True})
     recipe = root.get_recipe(store, call.recipe)
-    if recipe.class_id is not None and facts.class_id != recipe.class_id:
-        raise ClassMismatch(
-            f"{call.instance} is keyed to the runtime class {recipe.class_id[:12]}, this worker's is "
-            f"{(facts.class_id or 'unknown')[:12]}",
-            hint="run it on workers of the class it began on, or in another store",
+    _check_class(call, recipe, facts)
+    ctx = StageContext(Scope(bound, recipe, action_key, store, facts))
+    return _executed(ctx, call, refresh=refresh)
+
+
+def _check_class(call: StageCall, recipe: Recipe, facts: WorkerFacts) -> None:
+    if recipe.numerics not in numerics.LEVELS:
+        raise StageError(
+            f"numerics: {recipe.numerics} is not supported yet",
+            instance=call.instance,
+            hint=f"use {', '.join(numerics.LEVELS)}",
         )
+    if recipe.class_id is not None and recipe.class_id != facts.class_id:
+        raise ClassMismatch(
+            f"worker {facts.name} is of class {(facts.class_id or 'unknown')[:12]}, the key names "
+            f"{recipe.class_id[:12]}",
+            where=call.instance,
+            hint="run it on workers of the class that the run began with, or begin a new run",
+        )
+
+
+def _executed(ctx: StageContext, original: StageCall, *, refresh: bool) -> StageResult:
+    scope = ctx.scope
+    call, blobs = scope.call, scope.store.blobs
     failpoint.reached("stage.start")
-    return _executed(bound, recipe, action_key, store, facts, refresh=refresh), True
-
-
-def _executed(
-    call: StageCall, recipe: Recipe, action_key: ActionKey, store: Store, facts: WorkerFacts, *, refresh: bool
-) -> StageResult:
-    began = time.perf_counter()
-    ctx = StageContext(call, recipe, store, action_key, facts.device, facts.recovery_seconds)
-    stream = f"global/{recipe.uses}/{call.steps}/{call.stream}"
-    inputs = {name: _loaded(ctx, name, source) for name, source in call.inputs.items()}
-    with numerics.global_streams(recipe.seed, stream) as used:
-        made = _asked(ctx, inputs)
-    outputs, trace = _stored(ctx, made)
+    began = scope.clock()
+    given = inputs.loaded(original, call, blobs)
+    with numerics.pinned(), numerics.isolated(ctx.root, f"global/{_stream(ctx)}") as watch:
+        made = _asked(ctx, given)
+        ids = outputs.stored(ctx, made)
+    _say_touched(call, watch)
+    failpoint.reached("stage.after-blobs")
+    cost = _cost(ctx, watch, scope.clock() - began)
+    sizes = {name: ctx.sizes[anchor] for name, anchor in ids.items() if anchor in ctx.sizes}
+    whole = StageResult(scope.action_key, ids, ids.get("trace"), None, dict(sorted(ctx.stats.items())), cost, sizes)
+    result = outputs.travelling(ctx, whole)
+    entry = actions.entry_of(call, result, _produced_by(scope.facts))
     failpoint.reached("stage.before-action")
-    cost = {
-        "seconds": time.perf_counter() - began,
-        "worker": facts.name,
-        "kind": facts.kind,
-        "device": facts.device,
-        "attempt": call.attempt,
-        "resumed_from_step": ctx.resumed_from_step,
-        **({"global_rng": used} if used else {}),
-        **({"notes": ctx.notes[:5]} if ctx.notes else {}),
-    }
-    sizes = {name: ctx.sizes[ref] for name, ref in outputs.items() if ref in ctx.sizes}
-    result = StageResult(action_key, outputs, trace, None, _plain_stats(ctx), cost, sizes)
-    result = _travelling(ctx, result)
-    entry = actions.entry_of(call, result, {"worker": facts.name, "kind": facts.kind, "device": facts.device})
-    filed = actions.supersede(store.blobs, entry) if refresh else actions.commit(store.blobs, entry)
+    filed = actions.supersede(blobs, entry) if refresh else actions.commit(blobs, entry)
     failpoint.reached("stage.after-action")
-    partial.remove(store.blobs, action_key)
-    return replace(filed, cost=cost) if filed.action_key == result.action_key else filed
+    partial.remove(blobs, scope.action_key)
+    return replace(filed, cost=cost)
 
 
-# ---- inputs --------------------------------------------------------------------------------------------
+def _stream(ctx: StageContext) -> str:
+    return own_path(ctx.scope.call, ctx.scope.recipe.uses)
 
 
-def _bound(call: StageCall, upstream: Mapping[str, StageResult], store: Store) -> StageCall:
-    return replace(call, inputs={name: _bound_input(call, s, upstream, store) for name, s in call.inputs.items()})
-
-
-def _bound_input(call: StageCall, source: Input, upstream: Mapping[str, StageResult], store: Store) -> Input:
-    if source.index is not None:
-        listed = anchors.get(store.blobs, source.index)
-        labels = None if listed["labels"] is None else tuple(listed["labels"])
-        return Input(tuple(AnchorId(ref.anchor_id) for ref in listed["sources"]), labels)
-    return replace(source, sources=tuple(_anchor(call, item, upstream, store) for item in source.sources))
-
-
-def _anchor(call: StageCall, source: AnchorId | Edge, upstream: Mapping[str, StageResult], store: Store) -> AnchorId:
-    if not isinstance(source, Edge):
-        return source
-    result = upstream[source.plan_key]
-    outputs = result.outputs
-    if result.index is not None:
-        listed = anchors.get(store.blobs, result.index)["outputs"]
-        outputs = {name: AnchorId(ref.anchor_id) for name, ref in listed.items()}
-    if source.output not in outputs:
-        made = ", ".join(sorted(outputs)) or "nothing"
-        raise StageError(f"it takes the output {source.output!r} of a call that made {made}", instance=call.instance)
-    return outputs[source.output]
-
-
-def _loaded(ctx: StageContext, name: str, source: Input) -> Any:
-    trees = []
-    for anchor in source.sources:
-        try:
-            trees.append(ctx.load_state(str(anchor)))
-        except (CorruptObject, AbsentError) as error:
-            error.where = f"{ctx.call.instance}: input {name}, anchor {anchor}"
-            raise
-    return trees if source.gathered else trees[0]
-
-
-# ---- the body ------------------------------------------------------------------------------------------
-
-
-def _asked(ctx: StageContext, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the body returns, with every failure named by instance and step."""
-    recipe, instance = ctx.recipe, ctx.call.instance
-    body = names.load(recipe.uses)
-    config = {name: _argument(value) for name, value in recipe.config.items()}
+def _asked(ctx: StageContext, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What the body gives; every failure with instance, step and story."""
+    recipe, instance = ctx.scope.recipe, ctx.scope.call.instance
     try:
-        made = body(ctx, **inputs, **config)
+        body = names.resolve(recipe.uses, "body")
+        config = files.placed(recipe.config, ctx.scope.store.blobs)
+        _check_arguments(given, config)
+        made = body(ctx, **given, **config)
+        checked = outputs.checked(made, outputs.expected(recipe, body), recipe)
+        _take_metrics(ctx, checked)
     except StageError as error:
-        raise _named(error, instance) from error.__cause__
+        raise _located(error, instance, ctx.step) from error.__cause__
     except StateError as error:
-        error.where = f"{instance}: {error.where}"
+        error.where = f"{instance}: {error.where}" if error.where else instance
         raise
     except DsecError:
         raise
-    except Exception as error:
-        failed = failures.failed(recipe.uses, error, step=ctx.step)
-        raise _named(failed, instance) from error
-    if not isinstance(made, Mapping) or not all(isinstance(name, str) for name in made):
-        raise StageError(
-            f"{recipe.uses} returned {type(made).__name__}, not a dict of outputs",
-            instance=instance,
-            hint='return {"name": tree}',
+    except (Exception, SystemExit) as error:
+        raise _located(failures.failed(_called(recipe), error), instance, ctx.step) from error
+    return checked
+
+
+def _called(recipe: Recipe) -> str:
+    return recipe.uses if recipe.uses in bodies.BODIES else f"body {recipe.uses}"
+
+
+def _check_arguments(given: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    if both := sorted(given.keys() & config.keys()):
+        raise StageError(f"{both[0]!r} stands in `inputs` and in `with`", hint="give one of them another name")
+
+
+def _take_metrics(ctx: StageContext, made: Mapping[str, Any]) -> None:
+    """Scalars of an output called ``metrics`` are stats: what `until` and `when` go by."""
+    metrics = made.get("metrics")
+    if isinstance(metrics, Mapping):
+        for name, value in metrics.items():
+            if isinstance(name, str) and (type(value) in (bool, int, float, str) or _is_scalar(value)):
+                ctx.log(**{name: value})
+
+
+def _is_scalar(value: Any) -> bool:
+    return callable(getattr(value, "item", None)) and tuple(getattr(value, "shape", (0,))) == ()
+
+
+def _located(error: StageError, instance: str, step: int | None) -> StageError:
+    """The same error with the call's instance, and the step it was at if it says none itself."""
+    at = error.step if error.step is not None else step
+    if error.instance:
+        return error
+    return type(error)(error.message, instance=instance, step=at, story=error.story, hint=error.hint)
+
+
+def _say_touched(call: StageCall, watch: numerics.Watch) -> None:
+    if watch.touched:
+        _log.warning(
+            "%s draws from %s; draw from ctx.rng() or session_config['rng'], or its results depend on how it is split",
+            call.instance,
+            " and ".join(watch.touched),
         )
-    return made
 
 
-def _argument(value: Any) -> Any:
-    is_file = isinstance(value, Mapping) and set(value) == {"file", "digest"}
-    return value["file"] if is_file else value
+def _cost(ctx: StageContext, watch: numerics.Watch, seconds: float) -> dict[str, Any]:
+    facts = ctx.scope.facts
+    cost: dict[str, Any] = {
+        "seconds": seconds,
+        "worker": facts.name,
+        "kind": facts.kind,
+        "device": facts.device,
+        "attempt": ctx.scope.call.attempt,
+        "resumed_from_step": ctx.resumed_from_step,
+    }
+    if watch.touched:
+        cost["touched"] = watch.touched
+    if ctx.anchor_misses:
+        cost["anchor_misses"] = ctx.anchor_misses
+    return cost
 
 
-def _named(error: StageError, instance: str) -> StageError:
-    named = type(error)(error.message, instance=instance, step=error.step, story=error.story, hint=error.hint)
-    return named
-
-
-# ---- outputs -------------------------------------------------------------------------------------------
-
-
-def _stored(ctx: StageContext, made: Mapping[str, Any]) -> tuple[dict[str, AnchorId], AnchorId | None]:
-    """Anchor ids by output name, sorted, and the trace's."""
-    declared = [name for name, _ in ctx.recipe.outputs]
-    ready_made = ctx.recipe.uses in bodies.BODIES
-    if missing := [name for name in declared if name not in made]:
-        raise StageError(
-            f"{ctx.recipe.uses} did not return {missing[0]!r}, which `outputs` declares; it returned {', '.join(made)}",
-            instance=ctx.call.instance,
-        )
-    if declared and not ready_made and (extra := sorted(set(made) - set(declared))):
-        raise StageError(
-            f"{ctx.recipe.uses} returned {extra[0]!r}, which `outputs` does not declare", instance=ctx.call.instance
-        )
-    found: dict[str, AnchorId] = {}
-    for name, tree in sorted({**made, **ctx.made}.items()):
-        found[name] = _put(ctx, name, tree)
-    return found, found.get("trace")
-
-
-def _put(ctx: StageContext, name: str, tree: Any) -> AnchorId:
-    if isinstance(tree, AnchorRef):
-        return AnchorId(tree.anchor_id)
+def _produced_by(facts: WorkerFacts) -> dict[str, Any]:
     try:
-        return AnchorId(ctx.anchor(tree).anchor_id)
-    except StateError as error:
-        path = error.where.removeprefix("$").removeprefix("tree")
-        error.where = (
-            f"{ctx.call.instance}: output {name}{'' if path.startswith(('.', '[')) or not path else '.'}{path}"
-        )
-        raise
-
-
-def _plain_stats(ctx: StageContext) -> dict[str, Any]:
-    """Stats as plain scalars; one that is no number, text, bool or None is an error of the body."""
-    found: dict[str, Any] = {}
-    for name, value in sorted(ctx.stats.items()):
-        plain = value.item() if hasattr(value, "item") else value
-        if not isinstance(plain, bool | int | float | str | None):
-            raise StageError(f"the stat {name!r} is {type(value).__name__}, not a scalar", instance=ctx.call.instance)
-        found[name] = str(plain) if isinstance(plain, float) and not math.isfinite(plain) else plain
-    return found
-
-
-def _travelling(ctx: StageContext, result: StageResult) -> StageResult:
-    if len(result.to_json()) <= MAX_TRAVELLING:
-        return result
-    outputs = {name: AnchorRef(anchor) for name, anchor in result.outputs.items()}
-    index = ctx.anchor({"outputs": outputs, "stats": dict(result.stats), "sizes": dict(result.sizes)})
-    return replace(result, outputs={}, stats={}, sizes={}, index=AnchorId(index.anchor_id))
+        version = importlib.metadata.version("dsec")
+    except importlib.metadata.PackageNotFoundError:
+        version = "source"
+    return {"run": facts.run_id, "worker": facts.name, "kind": facts.kind, "class": facts.class_id, "dsec": version}

@@ -22,7 +22,7 @@ Replace = Callable[[Any], Any]
 """Gives what stands in place of a value, or the value itself."""
 
 
-def restored(tree: Any, replace: Replace | None = None) -> Any:
+def restored(tree: Any, replace: Replace | None = None, *, unwrap: bool = True) -> Any:
     """A tree with torch's tensors and generators in place of their stand-ins, enums and dataclasses made again.
 
     Parameters
@@ -31,15 +31,18 @@ def restored(tree: Any, replace: Replace | None = None) -> Any:
         As `dsec.store.anchors.get` gives it; it is not used afterwards.
     replace
         Called for each leaf first; what it gives instead of the leaf is taken as it is.
+    unwrap
+        Whether an object that said ``state_dict()`` comes back as what that gave, or as a `Named` around it.
     """
-    return _Restore(replace).value(tree)
+    return _Restore(replace, unwrap).value(tree)
 
 
 class _Restore:
     """One pass over a tree; what was one object stays one."""
 
-    def __init__(self, replace: Replace | None) -> None:
+    def __init__(self, replace: Replace | None, unwrap: bool) -> None:
         self.replace = replace
+        self.unwrap = unwrap
         self.made: dict[int, Any] = {}
 
     def value(self, value: Any) -> Any:
@@ -54,8 +57,15 @@ class _Restore:
                 self.made[id(value)] = _tensor(value) if type(value) is Tensor else _generator(value)
             return self.made[id(value)]
         if type(value) is Named:
-            return _named(Named(value.kind, value.name, self.value(value.value)))
+            return self.named(value)
         return value
+
+    def named(self, value: Named) -> Any:
+        """An object's state, or an enum or dataclass."""
+        inner = self.value(value.value)
+        if value.kind == "object":
+            return inner if self.unwrap else Named(value.kind, value.name, inner)
+        return _named(Named(value.kind, value.name, inner))
 
 
 def _tensor(value: Tensor) -> torch.Tensor:

@@ -9,7 +9,9 @@ Rewards are float64 everywhere, as the environment gave them; who learns in floa
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -266,4 +268,9 @@ def exact_sum(values: Sequence[float]) -> float:
     try:
         return math.fsum(values)
     except OverflowError:  # a partial sum beyond the largest double
-        return float(np.sum(np.asarray(values)))
+        exact = sum(map(Fraction, values), Fraction())
+        if abs(exact) <= Fraction(sys.float_info.max):
+            return float(exact)
+        return math.inf if exact > 0 else -math.inf
+    except ValueError:  # returns that overflowed in both directions
+        return math.nan

@@ -120,17 +120,10 @@ class Corridor:
 
     def load_state_dict(self, tree: dict[str, Any]) -> None:
         """Inverse of `state_dict`."""
-        self.position, self.numbers = tree["position"], _detached(tree["numbers"])
+        self.position, self.numbers = tree["position"], tree["numbers"]
 
     def _shown(self) -> dict[str, Any]:
         return {"position": self.position, "view": np.array([self.position, self.length], np.int16), "sign": "walk on"}
-
-
-def _detached(generator: np.random.Generator) -> np.random.Generator:
-    kind: Any = type(generator.bit_generator)
-    made = np.random.Generator(kind(0))
-    made.bit_generator.state = generator.bit_generator.state
-    return made
 
 
 def _dice(seed: int) -> Iterator[int]:
@@ -139,7 +132,7 @@ def _dice(seed: int) -> Iterator[int]:
         yield int(numbers.integers(6))
 
 
-class Hidden(gymnasium.Env[Any, Any]):
+class Hidden(gymnasium.Env[Any, Any]):  # type: ignore[misc]
     """Its dice roll inside of a Python generator, which nothing can look into; so it is replayed."""
 
     observation_space = spaces.Box(-1000, 1000, (2,), np.float64)
@@ -186,7 +179,7 @@ class _Ball:
         self.trail: list[np.ndarray[Any, Any]] = []
 
 
-class Layered(gymnasium.Env[Any, Any]):
+class Layered(gymnasium.Env[Any, Any]):  # type: ignore[misc]
     """State in plain objects, with an array and a generator that are reached twice; saved by its attributes."""
 
     observation_space = spaces.Tuple((spaces.Discrete(50), spaces.Box(-np.inf, np.inf, (2,), np.float32)))

@@ -46,12 +46,16 @@ class Plan:
     ) -> PlanKey:
         recipe = Recipe(uses="tests:body", code="0" * 64, seed=seed)
         sources = {
-            name: Input((edge,)) if isinstance(edge, Edge) else Input(tuple(edge), tuple(str(i) for i in range(len(edge))))
+            name: Input((edge,))
+            if isinstance(edge, Edge)
+            else Input(tuple(edge), tuple(str(i) for i in range(len(edge))))
             for name, edge in sorted((inputs or {}).items())
         }
         stream = f"{stage}/{len(self.calls)}/{does}"
         key = keys.plan_key(recipe.digest(), sources, stream=stream)
-        call = StageCall(f"{stage}#{len(self.calls)}", stage, key, recipe.digest(), sources, stream=stream, timeout=timeout)
+        call = StageCall(
+            f"{stage}#{len(self.calls)}", stage, key, recipe.digest(), sources, stream=stream, timeout=timeout
+        )
         self.calls.append(call)
         self.told[key] = CallFacts(placement, retry, priority, lane, target, cache, recipe)
         for edge in call.edges():
@@ -187,4 +191,7 @@ def quick(call_json: str, errand_json: str, *upstream_json: str) -> str:
 
 def environment() -> dict[str, str | None]:
     names = ("PYTHONHASHSEED", "OMP_NUM_THREADS", "DSEC_WORKER", "DSEC_DEVICE", "PYTHONPATH")
-    return {name: os.environ.get(name) for name in names} | {"hash": str(hash("dsec")), "flags": str(sys.flags.hash_randomization)}
+    return {name: os.environ.get(name) for name in names} | {
+        "hash": str(hash("dsec")),
+        "flags": str(sys.flags.hash_randomization),
+    }

@@ -107,7 +107,10 @@ def test_refresh_runs_although_there_is_a_result(two: LocalCluster, run: Run) ->
     plan = Plan()
     key = plan.add("a")
     run(plan, two)
-    fresh = Plan(calls=plan.calls, told={key: plan.told[key].__class__(*[*_fields(plan.told[key])[:5], "refresh", plan.told[key].recipe])})
+    fresh = Plan(
+        calls=plan.calls,
+        told={key: plan.told[key].__class__(*[*_fields(plan.told[key])[:5], "refresh", plan.told[key].recipe])},
+    )
     assert run(fresh, two).ran == 1
 
 
@@ -187,7 +190,9 @@ def test_the_scheduler_keeps_keys_annotations_and_groups(two: LocalCluster, stor
     third = plan.add("train.learn", inputs={"x": out(second)}, does="hang", lane="a")
     site = borders.Site(str(store.path), str(tmp_path))
     jobs = [
-        borders.Job(c, tuple(e.plan_key for e in c.edges()), plan.told[c.plan_key].placement, plan.told[c.plan_key].priority)
+        borders.Job(
+            c, tuple(e.plan_key for e in c.edges()), plan.told[c.plan_key].placement, plan.told[c.plan_key].priority
+        )
         for c in plan.calls
     ]
     names = {c.plan_key: lower.dask_key(store, c) for c in plan.calls}

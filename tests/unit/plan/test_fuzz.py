@@ -16,7 +16,29 @@ from dsec.plan.load import load_plan, read
 GOOD = [(Path(__file__).parent / "good" / f"{name}.yaml") for name in ("cartpole", "vision", "coupons")]
 TEXTS = [path.read_text() for path in GOOD]
 WORDS = sorted({word for text in TEXTS for word in re.findall(r"[\w.:\[\]{}*-]+", text)})
-SCRAPS = ["\t", "\n", ":", "- ", "{", "}", "[", "]", "&a ", "*a", "!!x ", "'", '"', "|", ">", "#", "%", "${{ ", " }}", "0", "~"]
+SCRAPS = [
+    "\t",
+    "\n",
+    ":",
+    "- ",
+    "{",
+    "}",
+    "[",
+    "]",
+    "&a ",
+    "*a",
+    "!!x ",
+    "'",
+    '"',
+    "|",
+    ">",
+    "#",
+    "%",
+    "${{ ",
+    " }}",
+    "0",
+    "~",
+]
 
 
 def tried(path: Path, text: str) -> None:
@@ -68,7 +90,11 @@ def test_words_in_wrong_places(index: int, which: int, word: str) -> None:
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from(WORDS),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.sampled_from(WORDS),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS), inner, max_size=3),
     max_leaves=8,
 )

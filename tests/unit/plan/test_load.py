@@ -86,7 +86,8 @@ def test_a_problem_in_a_spec_file_stands_there(tmp_path: Path) -> None:
 
 def test_files_have_names_and_digests(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_bytes(b"")
-    text = "dsec: 1\nname: x\nstages:\n  a: {uses: 'a.b:c', files: [p.csv]}\n  b: {uses: 'a.b:c', files: {prices: p.csv}}\n"
+    stages = "  a: {uses: 'a.b:c', files: [p.csv]}\n  b: {uses: 'a.b:c', files: {prices: p.csv}}\n"
+    text = f"dsec: 1\nname: x\nstages:\n{stages}"
     plan = plan_of(text, tmp_path / "plan.yaml")
     assert list(plan.stages["a"].files) == ["p.csv"]
     assert plan.stages["b"].files["prices"].digest == canon.blob_digest(b"")
@@ -124,7 +125,8 @@ def test_expressions_are_kept_with_their_place() -> None:
 
 
 def test_free_keys_are_left_alone() -> None:
-    text = f"dsec: 1\nname: x\nx-any: {{a: 'part ${{{{ of }}}} text', b: &r {{worker: gpu}}}}\nresources: {{r: *r}}\n{STAGES}"
+    free = "x-any: {a: 'part ${{ of }} text', b: &r {worker: gpu}}"
+    text = f"dsec: 1\nname: x\n{free}\nresources: {{r: *r}}\n{STAGES}"
     assert plan_of(text).resources["r"].worker == "gpu"
 
 

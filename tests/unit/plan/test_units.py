@@ -20,7 +20,9 @@ def test_size(text: object, value: int) -> None:
     assert size(text) == value
 
 
-@pytest.mark.parametrize("text", ["", "s", "2", "-2s", "2 sec", "1:30", "1e3s", "9" * 40 + "s", -1, True, None, [], 1e300])
+@pytest.mark.parametrize(
+    "text", ["", "s", "2", "-2s", "2 sec", "1:30", "1e3s", "9" * 40 + "s", -1, True, None, [], 1e300]
+)
 def test_wrong_seconds(text: object) -> None:
     if text == "2":
         assert seconds(text) == 2
@@ -47,7 +49,9 @@ def test_steps(text: object, found: Steps) -> None:
     assert steps(found) is found
 
 
-@pytest.mark.parametrize("text", ["", "-", "-5", "5-3", "a-b", "1-2-3", "1.5-2", "1024", 0, -1, 1.5, True, None, "0x1-2"])
+@pytest.mark.parametrize(
+    "text", ["", "-", "-5", "5-3", "a-b", "1-2-3", "1.5-2", "1024", 0, -1, 1.5, True, None, "0x1-2"]
+)
 def test_wrong_steps(text: object) -> None:
     with pytest.raises(Fault):
         steps(text)

@@ -34,7 +34,9 @@ class FakeSignature:
 
 
 class FakeCodeProblem(DsecError):
-    kind = "no-module"
+    def __init__(self, message: str, *, hint: str = "", kind: str = "no-module") -> None:
+        super().__init__(message, hint=hint, where="a/b.py:9")
+        self.kind = kind
 
 
 @dataclass
@@ -45,6 +47,7 @@ class FakeProject:
         default_factory=lambda: {
             "a.b:body": FakeSignature("function", [FakeParameter("ctx")], accepts_any=True),
             "a.b:other": FakeSignature("function", [FakeParameter("ctx")], accepts_any=True),
+            "a.b:dynamic": FakeSignature("function", [FakeParameter("ctx")]),
             "a.b:tuned": FakeSignature(
                 "function", [FakeParameter("ctx"), FakeParameter("lr"), FakeParameter("decay", False)], outputs=("x",)
             ),
@@ -53,6 +56,11 @@ class FakeProject:
             "a.b:reward": FakeSignature("function", [FakeParameter("step")]),
         }
     )
+
+    def fingerprint(self, name: str) -> str:
+        if name == "a.b:dynamic":
+            raise FakeCodeProblem("getattr() with a computed name", kind="dynamic")
+        return "0" * 64
 
     def signature(self, name: str) -> FakeSignature:
         if name not in self.known:

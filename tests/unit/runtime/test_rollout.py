@@ -333,7 +333,9 @@ def test_from_a_recovery_point_it_goes_on_exactly(uses, num_envs):
         offered.append(round_trip(make()))
         agents.append(round_trip(agent.state_dict()))
 
-    reward = lambda step: {"own": step.reward, "late": float(step.step)}
+    def reward(step):
+        return {"own": step.reward, "late": float(step.step)}
+
     whole = rollout.rollout(
         agent, env, 0, 399, reward=reward, during=During(offer=offer, offer_seconds=1.0, clock=Ticking(0.6))
     )
