@@ -20,8 +20,9 @@ _METHODS = frozenset(
 _ENTRY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 """A text that names code, for example an entry point in a registry of environments."""
 
-_RUNS_TEXT = frozenset({"eval", "exec", "globals", "__import__"})
-_BY_NAME = frozenset({"getattr", "attrgetter", "methodcaller", "import_module"})
+_RUNS_TEXT = frozenset({"eval", "exec", "globals"})
+_BY_NAME = frozenset({"getattr", "attrgetter", "methodcaller", "import_module", "__import__"})
+_BUILTIN = _RUNS_TEXT | {"getattr", "__import__"}
 
 
 class Use(NamedTuple):
@@ -51,6 +52,8 @@ class Dynamic(NamedTuple):
     """As the user wrote it, shortened."""
     base: tuple[Use, ...] = ()
     """What the attribute is read from; harmless if all of it is third-party code."""
+    builtin: str = ""
+    """The builtin it is about, harmless if the module has a function of that name."""
 
 
 @dataclass(slots=True)
@@ -164,9 +167,7 @@ class _Walk:
     ) -> None:
         inner = Scope(scope)
         for index, part in enumerate(node.generators):
-            loop = ast.For(target=part.target, iter=ast.Constant(None), body=[], orelse=[])
-            loop.iter = part.iter
-            _collect_targets(loop, inner, self.package)
+            collect([ast.For(target=part.target, iter=part.iter, body=[], orelse=[])], inner, self.package)
             self.push([part.iter], inner if index else scope, owner if not index else "")
             self.push([part.target, *part.ifs], inner)
         self.push([node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt], inner)
@@ -174,8 +175,8 @@ class _Walk:
     # ---- names and attributes --------------------------------------------------------------------------
 
     def name(self, node: ast.Name, scope: Scope | None, _: str) -> None:
-        if node.id in _RUNS_TEXT | {"getattr"} and look_up(scope, node.id) is None:
-            self.dynamic(node, node.id)
+        if node.id in _BUILTIN and look_up(scope, node.id) is None:
+            self.found.dynamic.append(Dynamic(node.lineno, node.id, (), node.id))
         self.reference(scope, node.id, ())
 
     def attribute(self, node: ast.Attribute, scope: Scope | None, owner: str) -> None:
@@ -232,36 +233,39 @@ class _Walk:
             for alias in node.names:
                 self.found.imports[Import(alias.name)] = None
             return
-        for _name, module, chain in imported(node, self.package):
+        for name, module, chain in imported(node, self.package):
             self.found.imports[Import(module, chain[0])] = None
+            if chain[0] in _BY_NAME | _BUILTIN and name != chain[0] and module in ("importlib", "operator", "builtins"):
+                self.found.dynamic.append(Dynamic(node.lineno, f"{chain[0]} as {name}"))
 
     def call(self, node: ast.Call, scope: Scope | None, owner: str) -> None:
         chain = chain_of(node.func)
         name = chain[1][-1] if chain and chain[1] else chain[0] if chain else ""
-        is_function = chain is not None and (not chain[1] or chain[0] in ("importlib", "operator"))
-        if name in _BY_NAME and is_function and self.by_name(node, name, scope):
+        builtin = name in _BUILTIN
+        meant = chain is not None and (not builtin or not chain[1] or chain == ("builtins", (name,)))
+        if name in _BY_NAME and meant and self.by_name(node, name, scope):
             self.push([*node.args, *(keyword.value for keyword in node.keywords)], scope, owner)
             return
         self.push([node.func, *node.args, *(keyword.value for keyword in node.keywords)], scope, owner)
 
     def by_name(self, node: ast.Call, name: str, scope: Scope | None) -> bool:
         """A call that picks by a text: note what it picks; False if it is some other function of that name."""
-        if isinstance(node.func, ast.Name) and name in ("getattr",) and look_up(scope, name) is not None:
+        if isinstance(node.func, ast.Name) and name in _BUILTIN and look_up(scope, name) is not None:
             return False
         at = 1 if name == "getattr" else 0
         if len(node.args) <= at or any(isinstance(argument, ast.Starred) for argument in node.args[: at + 1]):
-            self.dynamic(node, _source(node))
+            self.dynamic(node, name)
             return True
         texts = self.texts(node.args[at], scope)
         if texts is None:
-            self.dynamic(node, _source(node), node.args[0] if name == "getattr" else None, scope)
+            self.dynamic(node, name, node.args[0] if name == "getattr" else None, scope)
             return True
         for text in texts:
             self.picked(node, name, text, scope)
         return True
 
     def picked(self, node: ast.Call, name: str, text: str, scope: Scope | None) -> None:
-        if name == "import_module":
+        if name in ("import_module", "__import__"):
             relative = text.startswith(".")
             module = _relative(text, self.package) if relative else text
             self.found.imports[Import(module)] = None
@@ -306,17 +310,12 @@ class _Walk:
         elif chain_of(node.slice) == ("__name__", ()):
             self.use("own", "")
         else:
-            self.dynamic(node, _source(node))
+            self.dynamic(node)
 
-    def dynamic(self, node: ast.expr, what: str, base: ast.expr | None = None, scope: Scope | None = None) -> None:
+    def dynamic(self, node: ast.expr, name: str = "", base: ast.expr | None = None, scope: Scope | None = None) -> None:
         chain = chain_of(base) if base is not None else None
         uses = tuple(self.resolved(scope, *chain)) if chain else ()
-        self.found.dynamic.append(Dynamic(node.lineno, what, uses))
-
-
-def _collect_targets(loop: ast.For, scope: Scope, package: str) -> None:
-    """Bind the target of a comprehension as a loop would."""
-    collect([loop], scope, package)
+        self.found.dynamic.append(Dynamic(node.lineno, _source(node), uses, name if name in _BUILTIN else ""))
 
 
 def _is_super(node: ast.expr) -> bool:

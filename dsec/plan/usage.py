@@ -185,8 +185,10 @@ class Usage:
 
     def _needs_session(self, placed: Placed, body: Body, short: str) -> Iterator[Problem]:
         session = self.plan.session
-        for name in ("agent", "env"):
-            if name in body.specs and (session is None or getattr(session, name) is None):
+        # A rollout without a reward has the environment's own; scoring again has nothing else to compute.
+        needed = ("reward",) if body.specs == ("reward",) else tuple(n for n in body.specs if n != "reward")
+        for name in needed:
+            if session is None or getattr(session, name) is None:
                 message = f"'{short}' needs a session with '{name}'"
                 hint = f"add session: {{{name}: …}}"
                 yield self.document.problem((*placed.where, "uses"), "missing-key", message, hint)

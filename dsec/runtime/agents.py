@@ -10,17 +10,16 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from dsec.core import seeds
 from dsec.core.leaves import Named
-from dsec.core.specs import AgentSpec
+from dsec.core.specs import AgentSpec, EnvSpec
 from dsec.errors import DsecError, StageError, StateError
-from dsec.runtime import failures, names, numerics, tensors
-from dsec.runtime.environments import LiveEnv
+from dsec.runtime import environments, failures, names, numerics, tensors
 
 __all__ = ["RESERVED", "LiveAgent", "SessionConfig", "Setting", "Surroundings", "build_agent", "load_agent"]
 
@@ -28,7 +27,7 @@ _SPACES = "dsec.adapters.spaces"
 """Named, since nothing imports adapters."""
 _MODULE = "(module)"
 _HIDDEN = {
-    "max_steps": "a session may be run on for longer, so an agent that needs a horizon gets it by `with: {horizon: ...}`",
+    "max_steps": "a session may go on for longer; an agent that needs a horizon gets it by `with`",
     "session_id": "results are the same in every session with these specs and this seed",
     "creation_timestamp": "results do not depend on the time; ctx.now() gives a virtual one",
     "seed": "draw from session_config['rng']",
@@ -47,11 +46,18 @@ class Surroundings:
     """Environments side by side; None is one without a leading axis."""
 
     @classmethod
-    def of(cls, env: LiveEnv) -> Surroundings:
-        """Those of an environment that was started."""
-        environment = env.simulators[0].environment
-        found = [getattr(environment, name, None) for name in ("observation_space", "action_space")]
-        return cls(*(None if space is None else _spaces().describe(space) for space in found), env.spec.num_envs)
+    def of_spec(cls, spec: EnvSpec) -> Surroundings:
+        """Those of an environment, found by building it once."""
+        with _using(f"environment {spec.code.uses}"):
+            environment = environments.build(spec)
+            found = [getattr(environment, name, None) for name in ("observation_space", "action_space")]
+            told = [None if space is None else _spaces().describe(space) for space in found]
+            environments.close(environment)
+        return cls(told[0], told[1], spec.num_envs)
+
+    def with_envs(self, num_envs: int | None) -> Surroundings:
+        """The same with another number of environments."""
+        return replace(self, num_envs=num_envs)
 
     def to_tree(self) -> dict[str, Any]:
         """As an agent's state keeps them."""
@@ -288,14 +294,14 @@ def _sharing(config: SessionConfig, tree: Mapping[str, Any]) -> Any:
     """Gives the live streams wherever the saved ones stand in the state: an agent's stream is one."""
     saved, torch_saved = tree["rng"].bit_generator, tree["torch_rng"]
 
-    def replace(value: Any) -> Any:
+    def live(value: Any) -> Any:
         if value is saved:
             return config["rng"].bit_generator
         if isinstance(value, np.random.Generator) and value.bit_generator is saved:
             return config["rng"]
         return config.torch_generator() if torch_saved is not None and value is torch_saved else value
 
-    return replace
+    return live
 
 
 def _put(current: Any, saved: Any, path: str) -> Any:

@@ -65,6 +65,8 @@ class StageContext:
         """Scalars of the result so far."""
         self.sizes: dict[str, int] = {}
         """Bytes of each anchor that was put here, by id."""
+        self.made: dict[str, AnchorId] = {}
+        """Outputs that were stored on the way, ``state@25``."""
         self.step: int | None = None
         """Next absolute step, None before the first one."""
         self.resumed_from_step: int | None = None
@@ -191,6 +193,7 @@ class StageContext:
         self._uuids = kept["uuids"]
         self.stats.update(kept["stats"])
         self.sizes.update(kept["sizes"])
+        self.made.update(kept["made"])
         self.step = self.resumed_from_step = kept["step"]
         return kept["tree"]
 
@@ -211,6 +214,7 @@ class StageContext:
             "uuids": self._uuids,
             "stats": self.stats,
             "sizes": self.sizes,
+            "made": self.made,
         }
         partial.save(self.scope.store.blobs, self.scope.action_key, point)
         failpoint.reached("stage.after-recovery-point")

@@ -81,7 +81,8 @@ def loaded(original: StageCall, call: StageCall, blobs: BlobStore) -> dict[str, 
     Raises
     ------
     CorruptObject, AbsentError
-        If an input can't be read; ``anchor_id``, ``argument`` and ``producer`` (plan_key and output, or None) say which.
+        If an input can't be read; ``anchor_id``, ``argument`` and ``producer`` (plan_key and output, or None) say
+        which.
     """
     found: dict[str, Any] = {}
     for name, source in call.inputs.items():

@@ -248,12 +248,12 @@ def _global_states() -> dict[str, Any]:
     import numpy as np
     import torch
 
-    on_devices = torch.cuda.is_initialized()
+    cuda: Any = torch.cuda
     return {
         "random": random.getstate(),
         "numpy.random": np.random.get_state(),
         "torch": torch.get_rng_state(),
-        "torch.cuda": torch.cuda.get_rng_state_all() if on_devices else None,
+        "torch.cuda": cuda.get_rng_state_all() if cuda.is_initialized() else None,
     }
 
 
@@ -281,6 +281,7 @@ def _versions() -> dict[str, str]:
     import numpy as np
     import torch
 
+    cudnn: Any = torch.backends.cudnn
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     return {
         "python": platform.python_version(),
@@ -290,5 +291,5 @@ def _versions() -> dict[str, str]:
         "torch": str(torch.__version__),
         "torch.build": canon.blob_digest(torch.__config__.show().encode())[:16],
         "cuda": str(torch.version.cuda),
-        "cudnn": str(torch.backends.cudnn.version()),
+        "cudnn": str(cudnn.version()),
     }

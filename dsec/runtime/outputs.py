@@ -66,7 +66,7 @@ def _same_names(made: set[str], names: tuple[str, ...], recipe: Recipe) -> None:
     if unknown := sorted(made - set(names)):
         raise StageError(
             f"{recipe.uses} returned {unknown[0]!r}, which is not declared",
-            hint="add it to `outputs:`, or leave it out",
+            hint="add it to `outputs:`",
         )
 
 

@@ -90,7 +90,7 @@ def _executed(ctx: StageContext, original: StageCall, *, refresh: bool) -> Stage
     given = inputs.loaded(original, call, blobs)
     with numerics.pinned(), numerics.isolated(ctx.root, f"global/{_stream(ctx)}") as watch:
         made = _asked(ctx, given)
-        ids = outputs.stored(ctx, made)
+        ids = dict(sorted({**outputs.stored(ctx, made), **ctx.made}.items()))
     _say_touched(call, watch)
     failpoint.reached("stage.after-blobs")
     cost = _cost(ctx, watch, scope.clock() - began)

@@ -1,7 +1,7 @@
 """Ready-made stage bodies that plans name: ``dsec.stages:rollout`` and its siblings.
 
 Belongs here: bodies, each a function of a context and its inputs. Never here: scheduling, keys, Dask.
-What a plan may say about each stands in `dsec.core.bodies`.
+What a plan may say about each stands in `dsec.core.bodies`, so that keying one imports nothing of this.
 """
 
 from dsec.stages.evaluate import evaluate

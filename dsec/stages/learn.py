@@ -1,37 +1,51 @@
-"""learn: the agent learns from one batch, or from a gathered list of them."""
+"""learn: the agent learns from a batch, or from a gathered list of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from dsec.errors import StageError
-from dsec.runtime import agents
+from dsec.errors import DsecError, StageError
+from dsec.runtime import agents, failures
 from dsec.runtime.context import StageContext
 
 __all__ = ["learn"]
 
 
 def learn(ctx: StageContext, *, agent: Mapping[str, Any], batch: Any) -> dict[str, Any]:
-    """Call ``agent.learn(batch)``; numbers it returns are the stage's metrics and stats.
+    """Call ``agent.learn(batch)``.
+
+    Parameters
+    ----------
+    agent
+        Tree of kind ``agent``.
+    batch
+        What a rollout gave, or a list of such from a gather, in its order.
 
     Returns
     -------
     dict
-        ``agent`` after learning, ``metrics`` as the agent returned them.
+        ``agent`` after learning; ``metrics``, as `learn` returned them: their scalars are the stage's stats.
     """
-    if ctx.recipe.agent is None:
-        raise StageError("learning needs an agent", hint="add session.agent")
-    live = agents.open_agent(ctx.recipe.agent, root=ctx.recipe.seed, spaces=agent["spaces"], device=ctx.device)
-    live.load(agent)
+    spec = ctx.scope.recipe.agent
+    if spec is None:
+        raise StageError("the session has no agent", hint="write `session: {agent: package.module:Class}`")
+    live = agents.load_agent(spec, agent, agents.Setting(ctx.root, ctx.configured(spec), ctx.device))
     if not callable(getattr(live.agent, "learn", None)):
-        raise StageError(f"{ctx.recipe.agent.code.uses} has no method learn(batch)", hint="add it, or leave learn out")
-    metrics = live.agent.learn(batch) or {}
+        raise StageError(f"{spec.code.uses} has no learn(batch)", hint="give it one, or leave the stage out")
+    metrics = _learnt(live.agent, batch)
+    return {"agent": live.tree(), "metrics": metrics}
+
+
+def _learnt(agent: Any, batch: Any) -> dict[str, Any]:
+    try:
+        metrics = agent.learn(batch)
+    except DsecError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise failures.failed("agent.learn", error) from error
+    if metrics is None:
+        return {}
     if not isinstance(metrics, Mapping):
-        raise StageError(f"learn returned {type(metrics).__name__}", hint="return a dict of numbers, or None")
-    ctx.stats.update({name: value for name, value in metrics.items() if _is_scalar(value)})
-    return {"agent": live.tree(), "metrics": dict(metrics)}
-
-
-def _is_scalar(value: object) -> bool:
-    return isinstance(value, bool | int | float | str) or (hasattr(value, "item") and getattr(value, "ndim", 1) == 0)
+        raise StageError(f"agent.learn returned {type(metrics).__name__}", hint="return a dict of metrics, or nothing")
+    return dict(metrics)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from dsec.core import failpoint
 from dsec.core.leaves import AnchorRef
+from dsec.core.stage import AnchorId
 from dsec.errors import StageError
-from dsec.runtime import agents, environments, names
+from dsec.runtime import agents, environments, rewards
 from dsec.runtime import rollout as loop
 from dsec.runtime.agents import LiveAgent
 from dsec.runtime.context import StageContext
 from dsec.runtime.environments import LiveEnv
+from dsec.stages.init import begin_agent, begin_env, env_spec
 
 __all__ = ["rollout"]
+
+_KEPT = ("agent", "env", "state")
 
 
 def rollout(
@@ -28,69 +34,96 @@ def rollout(
     Parameters
     ----------
     agent, env
-        Trees of kind ``agent`` and ``env``.
+        Trees of kind ``agent`` and ``env``; the session's beginning where there is none.
     state
         Both in one, in place of them.
 
     Returns
     -------
     dict
-        ``agent``, ``env``, ``state`` after the last step; ``batch`` and ``trace`` of the range.
+        ``agent``, ``env`` and ``state`` after the last step; ``batch`` and ``trace`` of the range.
     """
-    if state is not None:
-        agent, env = state["agent"], state["env"]
-    if agent is None or env is None or ctx.call.steps is None:
-        raise StageError("a rollout starts from an agent and an environment", hint="give `agent` and `env`, or `state`")
-    first, last = ctx.call.steps
+    if ctx.scope.call.steps is None:
+        raise StageError("a rollout needs a range of steps", hint="write `steps: 1000`")
+    agent, env = _begun(agent, env, state)
+    first, last = ctx.scope.call.steps
+    ctx.progress(first)
     saved = ctx.recover()
-    live_agent, live_env = _live(ctx, agent if saved is None else saved["agent"], env, fresh=saved is None)
-    if saved is not None:
-        ctx.made.update({name: AnchorRef(ref.anchor_id) for name, ref in saved["made"].items()})
-        ctx.sizes.update(saved["sizes"])
-        ctx.resumed_from_step = saved["step"]
+    live = _agent(ctx, agent if saved is None else saved["agent"], resumed=saved is not None)
+    place = _env(ctx, env) if saved is None else environments.open_env(env_spec(ctx), root=ctx.root)
+    reward = ctx.scope.recipe.reward
     made = loop.rollout(
-        live_agent.agent,
-        live_env,
+        live.agent,
+        place,
         first,
         last,
-        reward=names.reward_of(ctx.recipe.reward),
+        reward=None if reward is None else rewards.load_reward(reward, ctx.configured(reward)),
         resume=None if saved is None else saved["rollout"],
-        during=_during(ctx, live_agent, live_env),
+        during=_during(ctx, live, place),
     )
-    ctx.stats.update(made.stats)
-    ends = _state(ctx, live_agent, live_env)
-    return {"agent": ends["agent"], "env": ends["env"], "state": ends, "batch": made.batch, "trace": made.trace}
+    ctx.log_all(made.stats)
+    ends = _kept(ctx, live, place)
+    place.close()
+    return {**{name: AnchorRef(anchor) for name, anchor in ends.items()}, "batch": made.batch, "trace": made.trace}
 
 
-def _live(
-    ctx: StageContext, agent: Mapping[str, Any], env: Mapping[str, Any], *, fresh: bool
-) -> tuple[LiveAgent, LiveEnv]:
-    recipe, label = ctx.recipe, ctx.call.stream
-    if recipe.agent is None or recipe.env is None:
-        raise StageError("a rollout needs an agent and an environment", hint="add session.agent and session.env")
-    live_agent = agents.open_agent(recipe.agent, root=recipe.seed, spaces=agent["spaces"], device=ctx.device)
-    live_agent.load(agent)
-    live_env = environments.open_env(recipe.env, root=recipe.seed, label=label)
-    if fresh:
-        live_env.load(env)
-        live_env.relabel(label)
-        if ctx.call.restream and ctx.call.steps is not None:
-            where = f"{label}/{ctx.call.steps[0]}" if label else str(ctx.call.steps[0])
-            live_agent.restream(recipe.seed, f"agent/{where}")
-    return live_agent, live_env
+def _begun(agent: Any, env: Any, state: Any) -> tuple[Any, Any]:
+    if state is None:
+        return agent, env
+    if agent is not None or env is not None:
+        raise StageError("`state` and `agent` or `env` are given", hint="give `state`, or the other two")
+    if not isinstance(state, Mapping) or state.get("kind") != "state":
+        raise StageError("the input `state` is no state of a rollout", hint="give `<rollout stage>.state`")
+    return state["agent"], state["env"]
 
 
-def _during(ctx: StageContext, agent: LiveAgent, env: LiveEnv) -> loop.During:
+def _agent(ctx: StageContext, tree: Mapping[str, Any] | None, *, resumed: bool) -> LiveAgent:
+    spec, call = ctx.scope.recipe.agent, ctx.scope.call
+    if spec is None or tree is None:
+        return begin_agent(ctx)
+    stream = None
+    if call.restream and not resumed:
+        first = call.steps[0] if call.steps else 0
+        stream = f"agent/{call.stream}/{first}" if call.stream else f"agent/{first}"
+    setting = agents.Setting(ctx.root, ctx.configured(spec), ctx.device, stream=stream)
+    return agents.load_agent(spec, tree, setting)
+
+
+def _env(ctx: StageContext, tree: Mapping[str, Any] | None) -> LiveEnv:
+    if tree is None:
+        return begin_env(ctx)
+    env = environments.open_env(env_spec(ctx), root=ctx.root, label=ctx.scope.call.stream)
+    env.load(tree)
+    env.relabel(ctx.scope.call.stream)
+    return env
+
+
+def _during(ctx: StageContext, live: LiveAgent, env: LiveEnv) -> loop.During:
+    wanted = {name: every for name, every in ctx.scope.recipe.outputs if every is not None}
+    if unfit := sorted(wanted.keys() - set(_KEPT)):
+        raise StageError(f"`every` of {unfit[0]!r}: only {', '.join(_KEPT)} stand after a step")
+    last = ctx.scope.call.steps[1] if ctx.scope.call.steps else 0
+
     def keep(step: int) -> None:
-        ctx.made[f"state@{step}"] = ctx.anchor(_state(ctx, agent, env))
+        due = [name for name, every in sorted(wanted.items()) if step % every == 0 or step == last]
+        if due:
+            kept = _kept(ctx, live, env)
+            ctx.made.update({f"{name}@{step}": kept[name] for name in due})
 
-    def offer(step: int, rollout_tree: Callable[[], dict[str, Any]]) -> None:
-        tree = {"step": step, "agent": agent.tree(), "rollout": rollout_tree()}
-        ctx.save({**tree, "made": dict(ctx.made), "sizes": dict(ctx.sizes)})
+    def offer(step: int, columns: Callable[[], dict[str, Any]]) -> None:
+        ctx.progress(step)
+        ctx.keep({"agent": live.tree(), "rollout": columns()})
 
-    every = ctx.every("state")
-    return loop.During(every, keep if every else None, offer, ctx.recovery_seconds, ctx.progress)
+    def progress(step: int) -> None:
+        ctx.progress(step)
+        failpoint.reached("rollout.mid")
+
+    every = math.gcd(*wanted.values()) if wanted else None
+    return loop.During(every, keep if every else None, offer, ctx.scope.facts.recovery_seconds, progress)
 
 
-def _state(ctx: StageContext, agent: LiveAgent, env: LiveEnv) -> dict[str, Any]:
-    return {"kind": "state", "step": env.step, "agent": ctx.anchor(agent.tree()), "env": ctx.anchor(env.tree())}
+def _kept(ctx: StageContext, live: LiveAgent, env: LiveEnv) -> dict[str, AnchorId]:
+    """Ids of agent and environment as they stand, and of both."""
+    agent, place = ctx.anchor(live.tree()), ctx.anchor(env.tree())
+    state = {"kind": "state", "step": env.step, "agent": AnchorRef(agent), "env": AnchorRef(place)}
+    return {"agent": agent, "env": place, "state": ctx.anchor({**state, "label": env.label})}

@@ -1,0 +1,185 @@
+"""Which installed distribution a third-party module belongs to, and in which version; read from metadata on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dsec.core import canon
+
+__all__ = ["Distributions", "Installed"]
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """A distribution as it counts."""
+
+    name: str
+    """Normalised: lower case, with ``-``."""
+    version: str
+    """With a digest of its RECORD where it was installed from a folder or a repository."""
+
+
+class Distributions:
+    """The installed distributions of this interpreter, by the modules they provide.
+
+    Parameters
+    ----------
+    cache
+        Folder for the table, renewed when a folder of packages changes; None keeps it in memory.
+    path
+        Import path, ``sys.path`` unless given.
+    """
+
+    def __init__(self, cache: Path | None = None, path: tuple[str, ...] | None = None) -> None:
+        self._cache = cache
+        self._path = path
+        self._table: Mapping[str, list[list[str]]] | None = None
+
+    def of(self, module: str) -> tuple[Installed, ...]:
+        """Distributions that provide a module: those with the longest common name; empty if none does."""
+        table = self._load()
+        parts = module.split(".")
+        for length in range(min(len(parts), 2), 0, -1):
+            found = table.get(".".join(parts[:length]))
+            if found:
+                return tuple(Installed(name, version) for name, version in found)
+        return ()
+
+    def named(self, name: str) -> Installed | None:
+        """A distribution by name."""
+        wanted = _normal(name)
+        for entries in self._load().values():
+            for found, version in entries:
+                if found == wanted:
+                    return Installed(found, version)
+        return None
+
+    def _load(self) -> Mapping[str, list[list[str]]]:
+        if self._table is None:
+            stamp = self._stamp()
+            table = self._stored(stamp)
+            if table is None:
+                table = _scan([Path(entry) for entry, _ in stamp])
+                self._store(stamp, table)
+            self._table = table
+        return self._table
+
+    def _stamp(self) -> list[list[object]]:
+        """Folders of the import path with the time of their last change; zip files and missing ones are left out."""
+        found: list[list[object]] = []
+        for entry in dict.fromkeys(self._path if self._path is not None else sys.path):
+            try:
+                status = os.stat(entry or ".")
+            except OSError:
+                continue
+            if os.path.basename(entry) in ("site-packages", "dist-packages") or self._path is not None:
+                found.append([entry, status.st_mtime_ns])
+        return found
+
+    def _stored(self, stamp: list[list[object]]) -> dict[str, list[list[str]]] | None:
+        if self._cache is None:
+            return None
+        try:
+            found = json.loads((self._cache / "distributions.json").read_bytes())
+            table = found["table"]
+            if found["format"] != _FORMAT or found["stamp"] != stamp or found["digest"] != _digest(stamp, table):
+                return None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return table  # type: ignore[no-any-return]
+
+    def _store(self, stamp: list[list[object]], table: Mapping[str, list[list[str]]]) -> None:
+        if self._cache is None:
+            return
+        from dsec.code.cache import write  # only where there is a cache
+
+        body = {"format": _FORMAT, "stamp": stamp, "table": table, "digest": _digest(stamp, table)}
+        write(self._cache / "distributions.json", json.dumps(body).encode())
+
+
+def _digest(stamp: object, table: object) -> str:
+    return canon.digest("dsec/code-distributions/1", [stamp, table])
+
+
+def _scan(folders: list[Path]) -> dict[str, list[list[str]]]:
+    """Module -> [name, version] of each distribution that has it; a second level where several share a name."""
+    owners: dict[str, dict[str, str]] = {}
+    deeper: dict[str, dict[str, str]] = {}
+    for folder in folders:
+        for entry in sorted(folder.iterdir()):
+            if entry.suffix not in (".dist-info", ".egg-info") or not entry.is_dir():
+                continue
+            found = _installed(entry)
+            if found is None:
+                continue
+            tops, seconds = _provides(entry)
+            for table, names in ((owners, tops), (deeper, seconds)):
+                for name in names:
+                    table.setdefault(name, {}).setdefault(found.name, found.version)
+    shared = {top for top, found in owners.items() if len(found) > 1}
+    split = {name: found for name, found in deeper.items() if name.partition(".")[0] in shared}
+    return {name: [list(item) for item in sorted(found.items())] for name, found in sorted({**owners, **split}.items())}
+
+
+def _installed(entry: Path) -> Installed | None:
+    """Name and version from the folder's name; None for an editable install, whose code counts itself."""
+    name, _, version = entry.stem.partition("-")
+    version = version.partition("-py")[0] if entry.suffix == ".egg-info" else version
+    direct = _json(entry / "direct_url.json")
+    if direct.get("dir_info", {}).get("editable"):
+        return None
+    if "dir_info" in direct or "vcs_info" in direct:
+        version = f"{version} (RECORD {canon.blob_digest(_read(entry / 'RECORD'))[:16]})"
+    return Installed(_normal(name), version)
+
+
+def _provides(entry: Path) -> tuple[set[str], set[str]]:
+    """Top-level names, and names of the second level."""
+    tops = set(_read(entry / "top_level.txt").decode("utf-8", "replace").split())
+    seconds: set[str] = set()
+    whole = not tops
+    for path in _record(entry):
+        parts = path.split("/")
+        first = parts[0].partition(".")[0] if len(parts) == 1 else parts[0]
+        if not first.isidentifier() or (len(parts) == 1 and not path.endswith((".py", ".so", ".pyd"))):
+            continue
+        if whole:
+            tops.add(first)
+        if len(parts) > 1:
+            second = parts[1].partition(".")[0]
+            if second.isidentifier() and (len(parts) > 2 or parts[1].endswith((".py", ".so", ".pyd"))):
+                seconds.add(f"{first}.{second}")
+    return tops - {"__pycache__"}, seconds
+
+
+def _record(entry: Path) -> Iterator[str]:
+    for line in _read(entry / "RECORD").decode("utf-8", "replace").splitlines():
+        path = line.partition(",")[0]
+        if ".." not in path and ".dist-info/" not in path:
+            yield path
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def _json(path: Path) -> dict[str, dict[str, object]]:
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _normal(name: str) -> str:
+    return name.lower().replace("_", "-").replace(".", "-")

@@ -1,0 +1,1 @@
+"""Agents, rewards and environments to copy from: each file stands alone."""
