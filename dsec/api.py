@@ -221,7 +221,7 @@ class Plan:
     def files(self) -> list[DeclaredFile]:
         """Every declared file."""
         found: list[DeclaredFile] = []
-        _collect(self.written.model_dump(), found)
+        _collect(self.document.tree, found)
         return found
 
     def identity(self, select: Sequence[str]) -> canon.Digest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dsec.core import canon
+from dsec.errors import DsecError
 
 __all__ = ["Cache", "write"]
 
@@ -27,7 +29,7 @@ class Cache:
             found = json.loads(self._path(kind, name).read_bytes())
             body = found["body"]
             whole = found["digest"] == canon.digest("dsec/code-cache/1", body)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except (OSError, ValueError, KeyError, TypeError, DsecError):
             return None
         return body if whole and isinstance(body, dict) and body.get("name") == name else None
 
@@ -49,4 +51,5 @@ def write(path: Path, content: bytes) -> None:
         temporary.write_bytes(content)
         temporary.replace(path)
     except OSError:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()

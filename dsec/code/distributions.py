@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dsec.core import canon
 
-__all__ = ["Distributions", "Installed"]
+__all__ = ["Distributions", "Installed", "unlisted"]
 
 _FORMAT = 1
 
@@ -102,6 +102,13 @@ class Distributions:
 
         body = {"format": _FORMAT, "stamp": stamp, "table": table, "digest": _digest(stamp, table)}
         write(self._cache / "distributions.json", json.dumps(body).encode())
+
+
+def unlisted(place: Path) -> str:
+    """A version for code among the installed packages that no distribution lists: the digest of its sources."""
+    files = sorted(place.rglob("*.py")) if place.is_dir() else [place]
+    found = [[path.relative_to(place.parent).as_posix(), canon.blob_digest(_read(path))] for path in files]
+    return f"sources {canon.digest('dsec/code-unlisted/1', found)[:16]}"
 
 
 def _digest(stamp: object, table: object) -> str:

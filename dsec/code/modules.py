@@ -34,7 +34,7 @@ class Whose:
     base: Path | None = None
     """Of first-party: the folder that is imported from."""
     package: Path | None = None
-    """Of first-party packages whose folder has another name: that folder."""
+    """Of first-party packages whose folder has another name: that folder; of third-party code: where it is."""
 
 
 class Finder:
@@ -89,7 +89,7 @@ class Finder:
         place = Path(folders[0]) if folders else Path(origin or "")
         vendored = any(part in _VENDORED for part in place.parts)
         if vendored or (origin and not origin.endswith(".py")) or not _free(place, self.root):
-            return Whose("third-party")
+            return Whose("third-party", package=place)
         if folders and place.name != top:
             return Whose("first-party", place.parent, place)
         return Whose("first-party", place.parent)

@@ -208,8 +208,10 @@ class Dispatch:
         if not self._book.is_open(key) or not self._window.flies(key):
             return
         if isinstance(outcry, Done):
-            bound = resolve.bind(self._book[key].call, self._book.results, self._store)
-            self._progress.settle(bound, outcry.result, ran=outcry.ran, seconds=outcry.seconds)
+            page = self._book[key]
+            bound = resolve.bind(page.call, self._book.results, self._store)
+            ran = outcry.ran or page.sent > 1  # sent again since its result was lost on its way here
+            self._progress.settle(bound, outcry.result, ran=ran, seconds=outcry.seconds)
         else:
             self._judge(outcry, overdue)
 

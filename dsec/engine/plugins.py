@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from distributed import Nanny
+from distributed.core import rpc
 
-__all__ = ["OUT_OF_MEMORY", "Host", "executing", "worker_count"]
+__all__ = ["OUT_OF_MEMORY", "Host", "end_worker", "executing", "worker_count"]
 
 OUT_OF_MEMORY = "worker-restart-memory"
 """Topic on which a nanny says that it ended its worker for its memory: worker, pid, rss."""
@@ -21,6 +22,13 @@ def executing(dask_scheduler: Any) -> dict[str, tuple[str, float]]:
         for ws in dask_scheduler.workers.values()
         for ts, seconds in ws.executing.items()
     }
+
+
+async def end_worker(dask_scheduler: Any, worker: str) -> None:
+    """End a worker by its nanny, which starts another; a hung one gets half a second to leave by itself."""
+    nanny = dask_scheduler.workers[worker].nanny
+    async with rpc(nanny, connection_args=dask_scheduler.connection_args) as remote:
+        await remote.kill(timeout=0.5, reason="deadline")
 
 
 def worker_count(dask_scheduler: Any) -> int:

@@ -201,7 +201,7 @@ class Progress:
         """A call gave its result on a worker."""
         self._report(events.Finished(bound.instance, bound.stage, result, seconds, ran))
         self._close(bound, _End("ran" if ran else "hit", result, seconds))
-        self.tell(moves.Ended(bound.plan_key, seconds))
+        self.tell(moves.Ended(bound.plan_key, seconds or None))
 
     def _settle_hit(self, hit: resolve.Hit) -> None:
         self._close(hit.call, _End("hit", hit.result, recorded=hit.recorded), hit.absent)

@@ -206,4 +206,4 @@ class DaskExecutor:
 
     async def _restart(self, worker: str) -> None:
         with contextlib.suppress(Exception):  # a worker that died by itself meanwhile is as good
-            await self._client.restart_workers([worker], timeout=10, raise_for_error=False, asynchronous=True)
+            await self._client.run_on_scheduler(plugins.end_worker, worker=worker)
