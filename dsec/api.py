@@ -7,6 +7,7 @@ all there needs neither numpy nor Dask.
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import datetime
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -169,20 +170,27 @@ class Plan:
         """Its name."""
         return self.written.name
 
-    def check(self, imports: bool = True) -> tuple[Problem, ...]:
-        """Every problem that can be found without running: statically, then by importing in a process of its own."""
-        found = checking.check(self.written, self.document, self._project(None))
+    def check(self, imports: bool = True, store: Path | None = None) -> tuple[Problem, ...]:
+        """Every problem that can be found without running: statically, then by importing in a process of its own.
+
+        Parameters
+        ----------
+        store
+            A store whose memory of parsed sources may be used, if it is there.
+        """
+        opened = _existing(store) if store is not None else None
+        found = checking.check(self.written, self.document, self._project(_cache(opened)))
         if not found:
-            found = list(self._expanded())
+            found = list(self._expanded(opened))
         if not found and imports:
             found = checking.check_imports(self.written, self.document, self.root)
         return tuple(found)
 
     def preview(self, store: Path | None = None, select: Sequence[str] = ()) -> Preview:
         """What a run would do; starts nothing and writes nothing."""
-        _raise(self.check(imports=False))
         place = store or default_store(self.root)
-        opened = stores.open_store(place, create=False) if (place / "format.json").exists() else None
+        _raise(self.check(imports=False, store=place))
+        opened = _existing(place)
         known = classes.known(opened, None) if opened else dict.fromkeys(classes.KINDS)
         graph = self.compiled(known, opened)
         counts: dict[str, list[Any]] = {}
@@ -207,7 +215,7 @@ class Plan:
 
     def compiled(self, known: Mapping[str, str | None], store: Store | None, salt: str = "") -> StageGraph:
         """Its stages and sessions with their specs hashed."""
-        project = self._project(store.path / "cache" if store else None)
+        project = self._project(_cache(store))
         sourcing = compiling.Sourcing(lambda uses: self._fingerprint(project, uses).digest, *_signatures(project))
         headers = {anchor: _header(store, anchor) for anchor in compiling.anchors_of(self.written)}
         return compiling.compile_plan(
@@ -216,7 +224,7 @@ class Plan:
 
     def fingerprints(self, store: Store) -> dict[str, Fingerprint]:
         """Fingerprints of all users' code that was compiled, by name."""
-        return dict(_memo(self._project(store.path / "cache")))
+        return dict(_memo(self._project(_cache(store))))
 
     def files(self) -> list[DeclaredFile]:
         """Every declared file."""
@@ -251,10 +259,10 @@ class Plan:
                 found.add(str(stage.uses))
         return found
 
-    def _expanded(self) -> Sequence[Problem]:
+    def _expanded(self, store: Store | None) -> Sequence[Problem]:
         """Problems that only the expansion shows: step ranges, expressions, code that can't be fingerprinted."""
         try:
-            frontier = _frontier(self.compiled(dict.fromkeys(classes.KINDS), None), ())
+            frontier = _frontier(self.compiled(dict.fromkeys(classes.KINDS), store), ())
             taken = 0
             while taken < _MAX_CHECKED and (calls := frontier.take(1000)):
                 taken += len(calls)
@@ -263,6 +271,16 @@ class Plan:
         except PlanError as error:
             return error.problems
         return ()
+
+
+def _existing(place: Path) -> Store | None:
+    """The store at a place, None where there is none yet."""
+    return stores.open_store(place, create=False) if (place / "format.json").exists() else None
+
+
+def _cache(store: Store | None) -> Path | None:
+    """Where what was read of sources is remembered."""
+    return store.path / "cache" if store is not None else None
 
 
 def _surveyed(frontier: Any, store: Store | None) -> Iterator[tuple[str, bool, str]]:
@@ -331,8 +349,9 @@ def run(
     """
     from dsec.engine import drive
 
-    _raise(plan.check(imports=False))
-    opened = stores.open_store(store or default_store(plan.root), durability=durability)  # type: ignore[arg-type]
+    place = store or default_store(plan.root)
+    _raise(plan.check(imports=False, store=place))
+    opened = stores.open_store(place, durability=durability)  # type: ignore[arg-type]
     opened.blobs.sweep()  # type: ignore[attr-defined]
     with ExitStack() as stack:
         clusters = _Clusters(plan, shape or Workers(), opened, stack)
@@ -441,7 +460,7 @@ def _file_sessions(store: Store, graph: StageGraph) -> None:
 def _file_sources(store: Store, plan: Plan) -> None:
     """What `why` and replays will need: fingerprints, and the content of declared files."""
     for found in plan.fingerprints(store).values():
-        stores.put_json(store, f"code/fingerprints/{found.digest}", found.to_json())
+        stores.put_json(store, f"code/fingerprints/{found.digest}", dataclasses.asdict(found))
     for file in plan.files():
         name = f"code/{file.digest[:2]}/{file.digest}"
         if store.blobs.size(name) is None:
@@ -479,9 +498,8 @@ def _tables(store: Store, outcome: Outcome) -> tuple[Table, ...]:
 
 def runs(store: Path) -> tuple[RunRow, ...]:
     """Runs of a store, the newest first; empty where there is no store."""
-    if not (store / "format.json").exists():
-        return ()
-    return tuple(_row(run) for run in reversed(records.all_runs(stores.open_store(store, create=False))))
+    opened = _existing(store)
+    return tuple(_row(run) for run in reversed(records.all_runs(opened))) if opened is not None else ()
 
 
 def _row(run: records.Run) -> RunRow:
@@ -538,7 +556,7 @@ def _explained(plan: Plan, store: Store, verdict: Verdict) -> Why:
 
 def _code_changes(store: Store, plan: Plan, old: str, new: str) -> list[str]:
     try:
-        before = Fingerprint.from_json(stores.get_json(store, f"code/fingerprints/{old}"))
+        before = Fingerprint(**stores.get_json(store, f"code/fingerprints/{old}"))
     except AbsentError:
         return ["the sources of the last result are not in the store"]
     after = next((found for found in plan.fingerprints(store).values() if found.digest == new), None)

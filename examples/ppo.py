@@ -114,7 +114,7 @@ class PPO(dsec.Agent):
                 metrics = self.update(
                     observations[chosen], actions[chosen], log_probs[chosen], advantages[chosen], returns[chosen]
                 )
-        return {name: float(value) for name, value in metrics.items()}
+        return {name: value.item() for name, value in metrics.items()}
 
     def update(self, observations, actions, log_probs, advantages, returns) -> dict[str, torch.Tensor]:
         policy = Categorical(logits=self.actor(observations), validate_args=False)

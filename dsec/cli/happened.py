@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import fields
 
 from dsec.cli import output
 from dsec.cli.failure import as_json as error_json
@@ -83,5 +84,9 @@ def as_json(event: events.Event) -> dict[str, object]:
         case events.Failed(instance, stage, error):
             shown |= error_json(error) | {"event": kind, "instance": instance, "stage": stage}
         case _:
-            shown |= asdict(event)
+            shown |= {field.name: _plain(getattr(event, field.name)) for field in fields(event)}
     return shown
+
+
+def _plain(value: object) -> object:
+    return dict(value) if isinstance(value, Mapping) else value

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from dsec.cli import arguments, output, shown
+from dsec.cli import arguments, failure, output, shown
 from dsec.cli.options import CheckFormat, GraphFormat, Json, Params, PlanPath, Select, StorePath
 from dsec.errors import PlanError, Problem, UsageError
 
@@ -58,7 +58,13 @@ def _checked(path: Path, values: dict[str, object], layout: CheckFormat, *, impo
 
 
 def plan(
-    plan: PlanPath, *, param: Params = None, select: Select = None, store: StorePath = None, json: Json = False
+    context: typer.Context,
+    plan: PlanPath,
+    *,
+    param: Params = None,
+    select: Select = None,
+    store: StorePath = None,
+    json: Json = False,
 ) -> None:
     """Show what a run would do.
 
@@ -70,7 +76,9 @@ def plan(
     if json:
         output.json_line(shown.preview_json(preview))
     else:
-        output.line(shown.preview_text(preview, plan))
+        output.line(shown.preview_text(preview))
+        # Every option of `plan` is one of `run`.
+        output.line(f"next: {failure.command(['run', *context.obj[1:]])}")
 
 
 def why(
@@ -171,6 +179,7 @@ def runs(*, store: StorePath = None, json: Json = False) -> None:
 
 
 def show(
+    context: typer.Context,
     run: Annotated[
         str, typer.Argument(metavar="RUN", help="Id of a run, or the beginning of one.", show_default=False)
     ],
@@ -193,6 +202,7 @@ def show(
         output.json_line(details)
     else:
         output.line(shown.run_text(details, instances))
+        output.line(f"\nall of it: {failure.command([*context.obj, '--json'])}")
 
 
 def schema(*, json: Json = False) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from dsec.cli import arguments, failure, output, progress
 from dsec.cli.options import Durability, Json, Params, PlanPath, Select, StorePath
-from dsec.errors import DsecError, UsageError
+from dsec.errors import DsecError, StageError, UsageError
 
 if TYPE_CHECKING:
     from dsec import api
@@ -61,7 +61,6 @@ def run(  # noqa: PLR0913 - the options of a verb are its parameters
 
     shape = _shape(workers, scheduler)
     loaded = api.load_plan(plan, params=arguments.params(param))
-    argv: Sequence[str] = context.obj or ("run", str(plan))
     with progress.display(json=json, quiet=quiet) as report:
         try:
             summary = api.run(
@@ -80,8 +79,10 @@ def run(  # noqa: PLR0913 - the options of a verb are its parameters
     if json:
         _finish_json(summary)
     else:
-        _finish_text(summary, plan, quiet=quiet)
-    raise typer.Exit(_failed(summary, argv))
+        _finish_text(summary, quiet=quiet)
+        if not quiet:
+            _look_next(summary, context.obj, plan, param or ())
+    raise typer.Exit(_failed(summary, context.obj))
 
 
 def _shape(workers: str | None, scheduler: str | None) -> api.Workers:
@@ -113,19 +114,30 @@ def _finish_json(summary: api.RunSummary) -> None:
     )
 
 
-def _finish_text(summary: api.RunSummary, plan: Path, *, quiet: bool) -> None:
-    """Tables on stdout, then one line of counts and where to look next on stderr."""
+def _finish_text(summary: api.RunSummary, *, quiet: bool) -> None:
+    """Tables on stdout, then one line of counts on stderr."""
     limit = output.width()
     for table in summary.tables:
         output.line(table.instance)
         output.line(output.table(table.columns, table.rows, limit=limit, more=f"dsec show {summary.run_id} --json"))
         output.line()
-    if quiet:
-        return
-    output.note(_counts(summary))
-    output.note(f"  this run       dsec show {summary.run_id}")
-    output.note(f"  one instance   dsec why INSTANCE {plan}")
+    if not quiet:
+        output.note(_counts(summary))
+
+
+def _look_next(summary: api.RunSummary, argv: Sequence[str], plan: Path, pairs: Sequence[str]) -> None:
+    """Commands that show more, with the options that they need to find this run again."""
+    place = ["--store", str(summary.store)] if any(word.split("=")[0] == "--store" for word in argv) else []
+    params = [word for pair in pairs for word in ("-p", pair)]
+    output.note(f"  this run       {failure.command(['show', summary.run_id, *place])}")
+    output.note(f"  one instance   {failure.command(['why', _interesting(summary), str(plan), *params, *place])}")
     output.note(f"  all results    {summary.store}")
+
+
+def _interesting(summary: api.RunSummary) -> str:
+    """An instance worth asking about: the first that failed, else the first that made a table."""
+    failed = [error.instance for error in summary.errors if isinstance(error, StageError) and error.instance]
+    return next(iter([*failed, *(table.instance for table in summary.tables)]), "INSTANCE")
 
 
 def _counts(summary: api.RunSummary) -> str:

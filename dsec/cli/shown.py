@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dsec.cli import output
@@ -75,13 +74,13 @@ def preview_json(preview: api.Preview) -> dict[str, object]:
     }
 
 
-def preview_text(preview: api.Preview, path: Path) -> str:
-    """A dry run as a table, its sum and the command that goes on."""
+def preview_text(preview: api.Preview) -> str:
+    """A dry run as a table and its sum."""
     rows = [(row.stage, row.instances, row.cached, row.to_run, row.reason) for row in preview.rows]
     laid = output.table(("stage", "instances", "cached", "to run", "reason"), rows, limit=output.width())
     total = f"{output.counted(preview.calls, 'call')}: {preview.hits:,} cached, {preview.to_run:,} to run"
     notes = "".join(f"\nnote: {text}" for text in preview.notes)
-    return f"plan {preview.plan}\n\n{laid}\n\n{total}{notes}\nnext: dsec run {path}"
+    return f"plan {preview.plan}\n\n{laid}\n\n{total}{notes}"
 
 
 def why_json(answer: api.Why) -> dict[str, object]:
@@ -111,14 +110,13 @@ def run_row_json(row: api.RunRow) -> dict[str, object]:
 
 def runs_text(rows: Sequence[api.RunRow]) -> str:
     """The runs of a store as a table."""
-    columns = ("run", "plan", "status", "calls", "cached", "ran", "failed", "time")
+    columns = ("run", "plan", "status", "calls", "ran", "failed", "time")
     listed = [
         (
             row.run_id,
             row.plan,
             row.status,
             row.calls,
-            row.hits,
             row.ran,
             row.failed,
             "-" if row.seconds is None else output.duration(row.seconds),
@@ -135,7 +133,6 @@ def run_text(details: Mapping[str, Any], instances: str | None) -> str:
     parts.append(_listed("failed", {k: v for k, v in everything.items() if v["status"] == "failed"}))
     if instances is not None:
         parts.append(_listed("instances", {k: v for k, v in everything.items() if fnmatchcase(k, instances)}))
-    parts.append(f"all of it: dsec show {details['run']} --json\none instance: dsec why INSTANCE")
     return "\n\n".join(part for part in parts if part)
 
 

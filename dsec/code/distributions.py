@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from dsec.core import canon
@@ -66,24 +67,23 @@ class Distributions:
             stamp = self._stamp()
             table = self._stored(stamp)
             if table is None:
-                table = _scan([Path(entry) for entry, _ in stamp])
+                table = _scan(tuple((entry, changed) for entry, changed in stamp))
                 self._store(stamp, table)
             self._table = table
         return self._table
 
-    def _stamp(self) -> list[list[object]]:
-        """Folders of the import path with the time of their last change; zip files and missing ones are left out."""
-        found: list[list[object]] = []
+    def _stamp(self) -> list[list[str]]:
+        """Folders of installed packages with the time of their last change."""
+        found = []
         for entry in dict.fromkeys(self._path if self._path is not None else sys.path):
-            try:
-                status = os.stat(entry or ".")
-            except OSError:
+            folder = Path(entry)
+            if self._path is None and folder.name not in ("site-packages", "dist-packages"):
                 continue
-            if os.path.basename(entry) in ("site-packages", "dist-packages") or self._path is not None:
-                found.append([entry, status.st_mtime_ns])
+            with contextlib.suppress(OSError):
+                found.append([entry, str(folder.stat().st_mtime_ns)])
         return found
 
-    def _stored(self, stamp: list[list[object]]) -> dict[str, list[list[str]]] | None:
+    def _stored(self, stamp: list[list[str]]) -> dict[str, list[list[str]]] | None:
         if self._cache is None:
             return None
         try:
@@ -95,7 +95,7 @@ class Distributions:
             return None
         return table  # type: ignore[no-any-return]
 
-    def _store(self, stamp: list[list[object]], table: Mapping[str, list[list[str]]]) -> None:
+    def _store(self, stamp: list[list[str]], table: Mapping[str, list[list[str]]]) -> None:
         if self._cache is None:
             return
         from dsec.code.cache import write  # only where there is a cache
@@ -115,24 +115,26 @@ def _digest(stamp: object, table: object) -> str:
     return canon.digest("dsec/code-distributions/1", [stamp, table])
 
 
-def _scan(folders: list[Path]) -> dict[str, list[list[str]]]:
+@lru_cache(maxsize=4)
+def _scan(stamp: tuple[tuple[str, str], ...]) -> dict[str, list[list[str]]]:
     """Module -> [name, version] of each distribution that has it; a second level where several share a name."""
-    owners: dict[str, dict[str, str]] = {}
-    deeper: dict[str, dict[str, str]] = {}
-    for folder in folders:
-        for entry in sorted(folder.iterdir()):
-            if entry.suffix not in (".dist-info", ".egg-info") or not entry.is_dir():
-                continue
-            found = _installed(entry)
-            if found is None:
-                continue
-            tops, seconds = _provides(entry)
-            for table, names in ((owners, tops), (deeper, seconds)):
-                for name in names:
-                    table.setdefault(name, {}).setdefault(found.name, found.version)
+    entries: dict[str, tuple[Path, Installed]] = {}
+    for folder, _ in stamp:
+        for entry in sorted(Path(folder).iterdir()):
+            found = _installed(entry) if entry.suffix in (".dist-info", ".egg-info") and entry.is_dir() else None
+            if found is not None:
+                entries.setdefault(found.name, (entry, found))
+    owners: dict[str, list[list[str]]] = {}
+    tops = {name: _tops(entry) for name, (entry, _) in entries.items()}
+    for name, (_, found) in sorted(entries.items()):
+        for top in tops[name]:
+            owners.setdefault(top, []).append([found.name, found.version])
     shared = {top for top, found in owners.items() if len(found) > 1}
-    split = {name: found for name, found in deeper.items() if name.partition(".")[0] in shared}
-    return {name: [list(item) for item in sorted(found.items())] for name, found in sorted({**owners, **split}.items())}
+    for name, (entry, found) in sorted(entries.items()):
+        if shared & tops[name]:
+            for inner in _seconds(entry, shared):
+                owners.setdefault(inner, []).append([found.name, found.version])
+    return dict(sorted(owners.items()))
 
 
 def _installed(entry: Path) -> Installed | None:
@@ -147,23 +149,33 @@ def _installed(entry: Path) -> Installed | None:
     return Installed(_normal(name), version)
 
 
-def _provides(entry: Path) -> tuple[set[str], set[str]]:
-    """Top-level names, and names of the second level."""
-    tops = set(_read(entry / "top_level.txt").decode("utf-8", "replace").split())
-    seconds: set[str] = set()
-    whole = not tops
+def _tops(entry: Path) -> set[str]:
+    """Top-level modules of a distribution."""
+    listed = set(_read(entry / "top_level.txt").decode("utf-8", "replace").split())
+    if listed:
+        return listed
+    found = set()
     for path in _record(entry):
-        parts = path.split("/")
-        first = parts[0].partition(".")[0] if len(parts) == 1 else parts[0]
-        if not first.isidentifier() or (len(parts) == 1 and not path.endswith((".py", ".so", ".pyd"))):
-            continue
-        if whole:
-            tops.add(first)
-        if len(parts) > 1:
-            second = parts[1].partition(".")[0]
-            if second.isidentifier() and (len(parts) > 2 or parts[1].endswith((".py", ".so", ".pyd"))):
-                seconds.add(f"{first}.{second}")
-    return tops - {"__pycache__"}, seconds
+        first, slash, _ = path.partition("/")
+        found.add(first if slash else _stem(first))
+    return {name for name in found if name.isidentifier() and name != "__pycache__"}
+
+
+def _seconds(entry: Path, shared: set[str]) -> set[str]:
+    """Modules right below top-level names that several distributions share."""
+    found = set()
+    for path in _record(entry):
+        first, *rest = path.split("/")
+        if first in shared and rest:
+            second = rest[0] if len(rest) > 1 else _stem(rest[0])
+            if second.isidentifier() and second != "__pycache__":
+                found.add(f"{first}.{second}")
+    return found
+
+
+def _stem(file: str) -> str:
+    """Module of a file, empty for one that is none."""
+    return file.partition(".")[0] if file.endswith((".py", ".so", ".pyd")) else ""
 
 
 def _record(entry: Path) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Where a module's source is, and whose it is: the project's, a distribution's, Python's, DSec's. Nothing is imported."""
+"""Where a module's source is, and whose: the project's, a distribution's, Python's or DSec's. Nothing is imported."""
 
 from __future__ import annotations
 
@@ -103,13 +103,9 @@ class Finder:
         return (whose.package or whose.base / top).joinpath(*rest)
 
     def _find(self, name: str) -> Source | None:
-        if not all(part.isidentifier() for part in name.split(".")):
-            return None
-        stem = self._folder(name)
-        if stem is None:
-            return None
+        stem = self._folder(name) if all(part.isidentifier() for part in name.split(".")) else None
         parent = name.rpartition(".")[0]
-        if parent and (self.source(parent) is None or not self._is_package(parent)):
+        if stem is None or (parent and not self._is_package(parent)):
             return None
         init = stem / "__init__.py"
         if init.is_file():

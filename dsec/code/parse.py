@@ -6,6 +6,7 @@ import ast
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from dsec.code.problem import CodeProblem
 from dsec.code.scope import Scope, chain_of, collect, imported
@@ -186,23 +187,21 @@ class _Reader:
         yield from self.units(node.orelse, guard.under(ast.Constant("else")))
         yield from self.units(node.finalbody, guard)
 
-    def _make(
-        self, kind: str, name: str, node: ast.AST, parts: Sequence[ast.AST], guard: _Guard, owner: str = ""
-    ) -> Unit:
-        found = analyse([*guard.nodes, *parts], self.package, owner=owner, harmless=HARMLESS)
+    def _make(self, kind: str, name: str, node: ast.stmt, guard: _Guard, owner: str = "") -> Unit:
+        found = analyse([*guard.nodes, node], self.package, owner=owner, harmless=HARMLESS)
         return Unit(
             kind=kind,
             name=name,
             binds=() if owner else (name,),
-            digest=digest_of(*guard.nodes, *parts),
-            line=getattr(node, "lineno", 0),
+            digest=digest_of(*guard.nodes, node),
+            line=node.lineno,
             typing=guard.typing,
             **_listed(found),
         )
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, owner: str, guard: _Guard) -> Unit:
         name = f"{owner}.{node.name}" if owner else node.name
-        unit = self._make("function", name, node, [node], guard, owner)
+        unit = self._make("function", name, node, guard, owner)
         returns = analyse([node.returns], self.package).uses if node.returns else ()
         return replace(unit, marks=tuple(_chain(mark) for mark in node.decorator_list), returns=tuple(returns))
 
@@ -264,12 +263,12 @@ class _Reader:
                 if isinstance(inner, (ast.Import, ast.ImportFrom)) and _outermost(inner, node):
                     yield from self._imports(inner, guard)
             binds = tuple(scope.bound)
-        unit = self._make("assign" if is_name else "statement", ", ".join(binds), node, [node], guard)
+        unit = self._make("assign" if is_name else "statement", ", ".join(binds), node, guard)
         ordered = not is_name or not _plain(getattr(node, "value", None))
         yield replace(unit, name=unit.name if is_name else "<module>", binds=binds, ordered=ordered)
 
 
-def _listed(*found: Uses) -> dict[str, tuple[object, ...]]:
+def _listed(*found: Uses) -> dict[str, Any]:
     """References as fields of a unit."""
     return {
         "uses": tuple(dict.fromkeys(use for part in found for use in part.uses)),
@@ -315,9 +314,10 @@ def _attributes(node: ast.ClassDef) -> Iterator[str]:
     collect(node.body, scope, "")
     yield from scope.bound
     for part in ast.walk(node):
-        if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store) and isinstance(part.value, ast.Name):
-            if part.value.id in ("self", "cls"):
-                yield part.attr
+        if not isinstance(part, ast.Attribute) or not isinstance(part.ctx, ast.Store):
+            continue
+        if isinstance(part.value, ast.Name) and part.value.id in ("self", "cls"):
+            yield part.attr
 
 
 def _chain(node: ast.expr) -> tuple[str, ...]:

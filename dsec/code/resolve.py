@@ -34,7 +34,7 @@ class Found:
 
 
 class Reader:
-    """Parsed modules of a project, each read once; what was asked for is noted, so that an answer can be checked later."""
+    """Parsed modules of a project; what was asked for is noted, so that an answer can be checked later."""
 
     def __init__(self, finder: Finder, parsed: Callable[[Source], Module]) -> None:
         self.finder = finder
@@ -68,7 +68,7 @@ class Reader:
         here = self.module(module) if isinstance(module, str) else module
         if here is None:
             name = str(module)
-            outside = self.finder.whose(name).kind in ("third-party", "python", "dsec")
+            outside = self.finder.whose(name).kind != "first-party"
             return Found(None, None, chain, external=name) if outside else None
         if not chain or (here.name, chain) in seen:
             return Found(here, None) if not chain else None
@@ -76,11 +76,19 @@ class Reader:
         for owner, unit in reversed(self.bindings(here, chain[0])):
             if unit.kind != "import" or unit.target is None:
                 return Found(owner, unit, chain[1:])
-            found = self.find(unit.target[0], unit.target[1] + chain[1:], seen)
+            target, attributes = self.target(owner, unit)
+            found = self.find(target, attributes + chain[1:], seen)
             if found is not None:
                 return found
         inner = f"{here.name}.{chain[0]}"
         return self.find(inner, chain[1:], seen) if here.is_package and self.module(inner) else None
+
+    def target(self, module: Module, unit: Unit) -> tuple[str, tuple[str, ...]]:
+        """Module and attributes that an import names; ``from . import part`` in a package names its module ``part``."""
+        name, chain = unit.target or ("", ())
+        if name == module.name and len(chain) == 1 and self.module(f"{name}.{chain[0]}"):
+            return f"{name}.{chain[0]}", ()
+        return name, chain
 
     def bases(self, module: Module, unit: Unit) -> Iterator[Found | None]:
         """Base classes of a class, None for what is no chain of names or not found."""
@@ -150,7 +158,7 @@ class Reach:
         for unit in module.definitions():
             short = unit.name.rpartition(".")[2]
             self._named.setdefault(short, []).append((module, unit))
-            if short in self._wanted:
+            if short in self._wanted or (unit.bases and "__subclasses__" in self._wanted):
                 self._reach(module, unit)
         for unit in module.units:
             if unit.typing:
@@ -178,8 +186,11 @@ class Reach:
             module = self.add(item.module)
             if module is None or not item.name or item.name == "*" or not module.is_package:
                 continue
-            if not self.reader.bindings(module, item.name) and self.reader.module(f"{item.module}.{item.name}"):
-                self.add(f"{item.module}.{item.name}")
+            inner = f"{item.module}.{item.name}"
+            bound = self.reader.bindings(module, item.name)
+            to_itself = any(self.reader.target(owner, unit)[0] == inner for owner, unit in bound)
+            if (not bound or to_itself) and self.reader.module(inner):
+                self.add(inner)
 
     def _kept(self, module: Module, unit: Unit) -> bool:
         """Whether the import alone puts a definition somewhere it may be found: in a registry, among subclasses."""
@@ -243,10 +254,8 @@ class Reach:
 
     def _entry(self, use: Use) -> None:
         """Code named in a text: counted where it is the project's, any other text is a text."""
-        if self.reader.finder.whose(use.head).kind != "first-party":
-            return
         found = self.reader.find(use.head, use.chain)
-        if found is not None:
+        if found is not None and found.module is not None:
             self.add(use.head)
             self.follow(use.head, use.chain)
 
@@ -308,7 +317,8 @@ class Reach:
         self._reach(module, unit)
         if unit.kind == "import" and unit.target is not None:
             if not unit.typing:
-                self.follow(unit.target[0], unit.target[1] + chain)
+                target, attributes = self.reader.target(module, unit)
+                self.follow(target, attributes + chain)
         elif unit.kind == "class" and chain and self._has(module, unit.name, chain[0]):
             self._by_name(chain[1:])
         else:
@@ -328,14 +338,16 @@ class Reach:
     def _by_name(self, names: Iterable[str]) -> None:
         """Attributes of who knows what: every definition of that name among the imported modules."""
         for name in names:
-            if name == "__subclasses__":
-                for module, unit in [pair for pairs in self._named.values() for pair in pairs]:
-                    if unit.kind == "class" and unit.bases:
-                        self._reach(module, unit)
-            if name in self._wanted or (name.startswith("__") and name.endswith("__")):
+            if name in self._wanted:
                 continue
+            if name == "__subclasses__":
+                named = [pair for pairs in self._named.values() for pair in pairs if pair[1].bases]
+            elif name.startswith("__") and name.endswith("__"):
+                continue
+            else:
+                named = self._named.get(name, [])
             self._wanted.add(name)
-            for module, unit in list(self._named.get(name, ())):
+            for module, unit in named:
                 self._reach(module, unit)
 
     def _fine(self, module: Module, dynamic: Dynamic) -> bool:

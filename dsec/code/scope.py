@@ -194,7 +194,7 @@ def _loop(node: ast.For | ast.AsyncFor, scope: Scope, _: str) -> list[ast.AST]:
     return list(ast.iter_child_nodes(node))
 
 
-def _comprehension(node: ast.AST, scope: Scope, _: str) -> list[ast.AST]:
+def _comprehension(node: ast.AST, _scope: Scope, _: str) -> list[ast.AST]:
     """Only a walrus inside one binds a name of the function."""
     return [inner for inner in ast.walk(node) if isinstance(inner, ast.NamedExpr)]
 

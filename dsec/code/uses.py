@@ -29,7 +29,7 @@ class Use(NamedTuple):
     """One reference."""
 
     kind: str
-    """``name`` of the module, ``module`` by absolute name, ``entry`` (a module named in a text), ``self``, ``attribute``."""
+    """``name``, ``module`` (absolute), ``entry`` (a module named in a text), ``self``, ``own`` (module), ``attribute``."""
     head: str
     """The name, the module, the class (qualified within its file), or the attribute."""
     chain: tuple[str, ...] = ()

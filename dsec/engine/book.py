@@ -28,6 +28,8 @@ class Page:
     """Whether it was run again for outputs that were gone."""
     status: str = ""
     """``hit`` or ``ran`` once it has a result."""
+    again: bool = False
+    """Whether it runs although its action entry is there."""
     sent: int = 0
     """How often it went to the cluster."""
     told: bool = False
@@ -80,7 +82,7 @@ class Book:
     def reopen(self, key: PlanKey) -> Page:
         """A call runs again, since outputs of it are gone."""
         page = self._pages[key]
-        page.open = page.remade = True
+        page.open = page.remade = page.again = True
         return page
 
     def bury(self, key: PlanKey, because: str) -> None:

@@ -120,7 +120,7 @@ class Dispatch:
         executor.submit([batch for batch in batches if batch])
         sent = [job.call for batch in batches for job in batch]
         if sent:
-            self._report(events.Submitted(Counter(call.stage for call in sent)))
+            self._report(events.Submitted(dict(Counter(call.stage for call in sent))))
 
     def _started(self, now: float) -> Executor:
         if self._executor is None:
@@ -165,7 +165,7 @@ class Dispatch:
             self._deadlines[key] = bound.timeout
         upstream = tuple(dict.fromkeys(edge.plan_key for edge in bound.edges()))
         facts = page.facts
-        refresh = facts.cache == "refresh" or page.remade
+        refresh = facts.cache == "refresh" or page.again
         return Job(bound, upstream, facts.placement, facts.priority, refresh)
 
     # Hearing ----------------------------------------------------------------------------------------------------------
@@ -208,10 +208,8 @@ class Dispatch:
         if not self._book.is_open(key) or not self._window.flies(key):
             return
         if isinstance(outcry, Done):
-            page = self._book[key]
-            bound = resolve.bind(page.call, self._book.results, self._store)
-            ran = outcry.ran or page.sent > 1  # sent again since its result was lost on its way here
-            self._progress.settle(bound, outcry.result, ran=ran, seconds=outcry.seconds)
+            bound = resolve.bind(self._book[key].call, self._book.results, self._store)
+            self._progress.settle(bound, outcry.result, ran=outcry.ran, seconds=outcry.seconds)
         else:
             self._judge(outcry, overdue)
 

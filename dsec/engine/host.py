@@ -8,8 +8,6 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 __all__ = ["Device", "cores", "devices", "memory"]
 
 _CGROUP = Path("/sys/fs/cgroup")
@@ -37,6 +35,8 @@ def cores() -> int:
 
 def memory() -> int:
     """Bytes this process may use: the host's, or the limit of its control group."""
+    import psutil  # a run that finds all its results never asks
+
     total = int(psutil.virtual_memory().total)
     limit = _read(_CGROUP / "memory.max").strip()
     return min(total, int(limit)) if limit.isdigit() else total

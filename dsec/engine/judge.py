@@ -29,8 +29,6 @@ __all__ = ["Verdict", "final", "link", "tries", "verdict"]
 
 MOST_SOURCES = 16
 """A call with a longer gather is sent once all its inputs are known, since the list travels as an anchor."""
-LOST = 3
-"""How often a call is sent again whose worker died, where its plan says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +60,7 @@ def link(call: StageCall, facts: CallFacts, needs: frozenset[PlanKey], *, alone:
 
 
 def tries(retry: Retry) -> Mapping[str, int]:
-    """How often a call is tried again, by cause. Where a plan says nothing, only what is not its fault is."""
-    if not retry.max:
-        return {"worker-lost": LOST}
+    """How often a call is tried again, by cause."""
     return dict.fromkeys(sorted(retry.when), retry.max)
 
 

@@ -44,8 +44,6 @@ class Settings:
     """Calls per slot, however short they are. A scheduler should hold fewer than 20,000 in all."""
     siblings: float = 0.025
     """Seconds up to which two calls that need the same one may follow it in one batch, so on one worker."""
-    lost: int = 3
-    """How often a call is sent again whose worker died, where its plan says nothing."""
     policy: Policy = fifo
 
 

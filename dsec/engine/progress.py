@@ -102,7 +102,7 @@ class Progress:
 
     def _take(self, calls: Sequence[StageCall]) -> None:
         self.counts["calls"] += len(calls)
-        self._report(events.Resolved(Counter(call.stage for call in calls)))
+        self._report(events.Resolved(dict(Counter(call.stage for call in calls))))
         self._resolver.prepare(calls)
         found = []
         for call in calls:
@@ -143,18 +143,20 @@ class Progress:
     def _resolved(self, call: StageCall) -> resolve.Resolution | None:
         """None if it failed over that."""
         facts = self.book[call.plan_key].facts
+        refresh = facts.cache == "refresh"
         try:
-            return self._resolver.resolve(
-                call, self.book.results, target=facts.target, refresh=facts.cache == "refresh"
-            )
+            found = self._resolver.resolve(call, self.book.results, target=facts.target, refresh=refresh)
         except DsecError as error:
             self.fail(call.plan_key, error)
             return None
+        if isinstance(found, resolve.Miss) and found.filed:
+            self.book[call.plan_key].again = True
+        return found
 
     def _report_hits(self, found: Sequence[resolve.Hit]) -> None:
         if found:
             by_stage = Counter(hit.call.stage for hit in found)
-            self._report(events.HitsFound(by_stage, sum(not hit.recorded for hit in found)))
+            self._report(events.HitsFound(dict(by_stage), sum(not hit.recorded for hit in found)))
 
     def _offer(self, call: StageCall, needs: frozenset[PlanKey]) -> None:
         remade = any(need in self.book.results for need in needs)

@@ -44,6 +44,8 @@ class Miss:
     call: StageCall
     """With its inputs as anchors."""
     reason: str
+    filed: bool = False
+    """Whether its action entry is there, though not all that the entry names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,7 @@ class Resolver:
             return Miss(bound, "its inputs differ from last time" if said is not None else "no result yet")
         gone = absent(self._store, result)
         if target and gone:
-            return Miss(bound, f"its output {gone[0]!r} is no longer in the store")
+            return Miss(bound, f"its output {gone[0]!r} is no longer in the store", filed=True)
         return Hit(bound, result, recorded, gone)
 
 

@@ -158,14 +158,15 @@ class DaskExecutor:
     async def _track(self, key: PlanKey, future: Future) -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await future._state.wait()
-        if self._futures.get(key) is not future:
+        known = self._futures.get(key)
+        if known is None or known is not future:
             return
-        if future.status == "finished":
-            if not self._gathering:
-                asyncio.get_running_loop().call_soon(self._begin_gathering)
-            self._gathering[key] = future
-        else:
+        if future.status != "finished":
             await self._tell_error(key, future)
+            return
+        if not self._gathering:
+            asyncio.get_running_loop().call_soon(self._begin_gathering)
+        self._gathering[key] = future
 
     def _begin_gathering(self) -> None:
         futures, self._gathering = self._gathering, {}
@@ -174,7 +175,12 @@ class DaskExecutor:
         task.add_done_callback(self._tasks.discard)
 
     async def _collect(self, futures: Mapping[PlanKey, Future]) -> None:
-        texts = await self._client.gather(dict(futures), errors="skip", direct=True, asynchronous=True)
+        try:
+            texts = await self._client.gather(dict(futures), errors="skip", direct=True, asynchronous=True)
+        except Exception as error:  # whatever it was, these calls must be heard of
+            for key, future in futures.items():
+                self._inbox.put((future, Erred(key, error, cancelled=True)))
+            return
         for key, text in texts.items():
             if text is None:
                 await self._tell_error(key, futures[key])
@@ -183,7 +189,7 @@ class DaskExecutor:
                 self._inbox.put((futures[key], Done(key, StageResult.from_json(result), ran, seconds)))
 
     async def _tell_error(self, key: PlanKey, future: Future) -> None:
-        error = future._state.exception
+        error: BaseException | None = future._state.exception
         name = future.key
         if isinstance(error, KilledWorker):
             killed = await self._death(error)

@@ -13,8 +13,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dsec.core.stage import StageCall
-    from dsec.runtime.stage import WorkerFacts
+    from dsec.core.stage import StageCall, StageResult
+    from dsec.runtime.facts import WorkerFacts
     from dsec.store.root import Store
 
 __all__ = ["WORKER_DEVICE", "WORKER_NAME", "reply_of", "run_call"]
@@ -23,6 +23,8 @@ WORKER_NAME = "DSEC_WORKER"
 """Variable that holds a worker's name; its nanny sets it."""
 WORKER_DEVICE = "DSEC_DEVICE"
 """Variable that holds the device of a worker's gpu slot, ``cpu`` where it is emulated."""
+RECOVERY = "DSEC_RECOVERY_SECONDS"
+"""Variable that says how old a recovery point may get; where they are cut never shows in a result."""
 
 
 def run_call(call_json: str, errand_json: str, *upstream_json: str) -> str:
@@ -73,11 +75,24 @@ def _run(call: StageCall, errand: dict[str, Any], upstream_json: tuple[str, ...]
     began = time.perf_counter()
     names = list(dict.fromkeys(edge.plan_key for edge in call.edges()))
     texts = (json.loads(text)[0] for text in upstream_json)
-    upstream = {key: StageResult.from_json(text) for key, text in zip(names, texts, strict=True)}
+    upstream = {str(key): StageResult.from_json(text) for key, text in zip(names, texts, strict=True)}
     store = _store(errand["store"], errand["durability"])
-    facts = _facts(errand["kind"])
-    result = stage.run_stage(call, upstream, store, facts)
-    return reply_of(result.to_json(), True, time.perf_counter() - began)
+    facts = _facts(errand["kind"], errand["run_id"])
+    result = stage.run_stage(call, upstream, store, facts, refresh=errand["refresh"])
+    result, ran = _told_apart(result, store, errand["run_id"])
+    return reply_of(result.to_json(), ran, time.perf_counter() - began)
+
+
+def _told_apart(result: StageResult, store: Store, run_id: str) -> tuple[StageResult, bool]:
+    """The result as filed, and whether this run made it: also if its first answer was lost with its worker."""
+    if "cutoff" not in result.cost:
+        return result, True
+    from dsec.core.stage import replace
+    from dsec.store import actions
+
+    entry = actions.read(store.blobs, result.action_key)
+    ours = entry is not None and bool(run_id) and entry.produced_by.get("run") == run_id
+    return replace(result, cost={name: value for name, value in result.cost.items() if name != "cutoff"}), ours
 
 
 @functools.lru_cache(maxsize=4)
@@ -90,14 +105,23 @@ def _store(path: str, durability: str) -> Store:
     return root.open_store(path, create=False, durability=cast(Durability, durability))
 
 
-@functools.lru_cache(maxsize=2)
-def _facts(kind: str) -> WorkerFacts:
-    from dsec.runtime import numerics
-    from dsec.runtime.stage import WorkerFacts
+@functools.lru_cache(maxsize=8)
+def _facts(kind: str, run_id: str) -> WorkerFacts:
+    from dsec.runtime.facts import RECOVERY_SECONDS, WorkerFacts
 
     device = os.environ.get(WORKER_DEVICE, "cpu") if kind == "gpu" else "cpu"
     name = os.environ.get(WORKER_NAME, f"process-{os.getpid()}")
-    return WorkerFacts(kind, device, name, numerics.class_record(device).class_id)
+    every = float(os.environ.get(RECOVERY, RECOVERY_SECONDS))
+    return WorkerFacts(kind, device, name, _class_id(device), run_id, every)
+
+
+@functools.lru_cache(maxsize=2)
+def _class_id(device: str) -> str:
+    """The class of this process, probed once; refuses a process that was not started as level strict asks."""
+    from dsec.runtime import numerics
+
+    numerics.verify()
+    return numerics.class_record(device).class_id
 
 
 def _wrapped(call: StageCall, error: BaseException, kind: type) -> Exception:

@@ -95,7 +95,7 @@ class Climber:
         self.rng = session_config["rng"]
         self.patience = session_config["patience"]
         self.evaluating = session_config["mode"] == "evaluate"
-        size = session_config["observation_space"]["shape"][0]
+        size = session_config["observation_space"].shape[0]
         self.best = np.zeros(size)
         self.best_score = 0.0
         self.trial = self.rng.normal(size=size)

@@ -68,7 +68,7 @@ class Sources(Protocol):
     def signature(self, name: str) -> Signature:
         """Signature of ``package.module:name``; a `DsecError` with a ``kind`` if there is none."""
 
-    def fingerprint(self, name: str) -> object:
+    def fingerprint(self, name: str, *, allow_dynamic: bool = False) -> object:
         """Fingerprint of all the code it reaches; a `DsecError` with a ``kind`` if it can't be told."""
 
 
@@ -222,7 +222,7 @@ class Usage:
         for parameter in found.parameters[1:]:
             if parameter.required and parameter.name not in given:
                 message = f"{uses} needs '{parameter.name}'"
-                hint = f"add it to 'inputs' or 'with' ({_place(found)})"
+                hint = f"add it to 'inputs' or 'with'; {_place(found)}"
                 yield self.document.problem(where, "bad-argument", message, hint, key=True)
 
     def _read(self, uses: str) -> Signature | DsecError | None:
@@ -252,10 +252,9 @@ class Usage:
             return
         rule = cache or self.plan.defaults.cache
         try:
-            self.sources.fingerprint(uses)
+            self.sources.fingerprint(uses, allow_dynamic=rule is not None and rule.version is not None)
         except DsecError as error:
-            if getattr(error, "kind", "") != "dynamic" or rule is None or rule.version is None:
-                yield self._of_code(error, where)
+            yield self._of_code(error, where)
 
     def _session(self) -> Iterator[Problem]:
         session = self.plan.session
@@ -293,7 +292,7 @@ def _registered(uses: str) -> bool:
 
 
 def _place(found: Signature) -> str:
-    return f"{found.file}:{found.line}"
+    return f"see {found.file}:{found.line}" if found.line else "see its documentation"
 
 
 def _class_says(found: Signature | DsecError | None, uses: str) -> bool | None:

@@ -28,7 +28,7 @@ from dsec.store.root import Store
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Scope", "StageContext"]
+__all__ = ["Scope", "StageContext", "own_path", "plain_scalar"]
 
 EPOCH = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
 """Where the virtual clock starts."""
@@ -265,8 +265,14 @@ def own_path(call: StageCall, uses: str) -> str:
     return f"lane/{uses}/{call.stream}/{first}"
 
 
+def plain_scalar(value: Any) -> Any:
+    """A number of numpy or torch as Python's; anything else as it is."""
+    is_number = callable(getattr(value, "item", None)) and tuple(getattr(value, "shape", (0,))) == ()
+    return value.item() if is_number else value
+
+
 def _scalar(name: str, value: Any) -> Any:
-    plain = value.item() if callable(getattr(value, "item", None)) and np.size(value) == 1 else value
+    plain = plain_scalar(value)
     if plain is not None and type(plain) not in (bool, int, float, str):
         raise StageError(f"the stat {name!r} is a {type(value).__name__}", hint="stats are bool, int, float or text")
     return plain

@@ -19,7 +19,7 @@ from typing import Any
 
 from dsec.core import canon, seeds
 from dsec.errors import ClassMismatch
-from dsec.runtime import host
+from dsec.runtime import chance, host
 
 __all__ = [
     "LEVELS",
@@ -208,9 +208,9 @@ def isolated(root: seeds.Root, path: str) -> Iterator[Watch]:
     all the same, but `Watch.touched` names the generator: split otherwise, its range of steps would draw others.
     """
     watch = Watch()
-    with _seeded(root, path) as seeded:
+    with _seeded(root, path) as (seeded, drawn):
         yield watch
-        watch.touched += _changed(seeded, _global_states())
+        watch.touched += [*(["random"] if drawn.any else []), *_changed(seeded, _global_states())]
 
 
 @contextmanager
@@ -221,21 +221,18 @@ def constructing(root: seeds.Root, path: str) -> Iterator[None]:
 
 
 @contextmanager
-def _seeded(root: seeds.Root, path: str) -> Iterator[dict[str, Any]]:
-    import random
-
+def _seeded(root: seeds.Root, path: str) -> Iterator[tuple[dict[str, Any], chance.Drawn]]:
     import numpy as np
     import torch
 
     before = _global_states()
     key = seeds.stream_key(root, path)
-    random.seed(key)
     np.random.seed([key >> shift & _MASK for shift in (0, 32, 64, 96)])
     torch.manual_seed(key & (1 << 63) - 1)
     try:
-        yield _global_states()
+        with chance.of_this_thread(key) as drawn:
+            yield _global_states(), drawn
     finally:
-        random.setstate(before["random"])
         np.random.set_state(before["numpy.random"])
         torch.set_rng_state(before["torch"])
         if before["torch.cuda"] is not None:
@@ -243,14 +240,12 @@ def _seeded(root: seeds.Root, path: str) -> Iterator[dict[str, Any]]:
 
 
 def _global_states() -> dict[str, Any]:
-    import random
 
     import numpy as np
     import torch
 
     cuda: Any = torch.cuda
     return {
-        "random": random.getstate(),
         "numpy.random": np.random.get_state(),
         "torch": torch.get_rng_state(),
         "torch.cuda": cuda.get_rng_state_all() if cuda.is_initialized() else None,

@@ -14,8 +14,8 @@ from typing import Any
 from dsec.core import bodies, failpoint, keys
 from dsec.core.stage import Recipe, StageCall, StageResult, replace
 from dsec.errors import ClassMismatch, DsecError, StageError, StateError
-from dsec.runtime import failures, files, inputs, names, numerics, outputs
-from dsec.runtime.context import Scope, StageContext, own_path
+from dsec.runtime import failures, files, inputs, names, numerics, outputs, sources
+from dsec.runtime.context import Scope, StageContext, own_path, plain_scalar
 from dsec.runtime.facts import WorkerFacts
 from dsec.store import actions, partial, root
 from dsec.store.root import Store
@@ -87,10 +87,12 @@ def _executed(ctx: StageContext, original: StageCall, *, refresh: bool) -> Stage
     call, blobs = scope.call, scope.store.blobs
     failpoint.reached("stage.start")
     began = scope.clock()
+    sources.check(call, blobs)
     given = inputs.loaded(original, call, blobs)
     with numerics.pinned(), numerics.isolated(ctx.root, f"global/{_stream(ctx)}") as watch:
         made = _asked(ctx, given)
         ids = dict(sorted({**outputs.stored(ctx, made), **ctx.made}.items()))
+    sources.check(call, blobs)  # once more, with all that the body imported
     _say_touched(call, watch)
     failpoint.reached("stage.after-blobs")
     cost = _cost(ctx, watch, scope.clock() - began)
@@ -145,12 +147,9 @@ def _take_metrics(ctx: StageContext, made: Mapping[str, Any]) -> None:
     metrics = made.get("metrics")
     if isinstance(metrics, Mapping):
         for name, value in metrics.items():
-            if isinstance(name, str) and (type(value) in (bool, int, float, str) or _is_scalar(value)):
-                ctx.log(**{name: value})
-
-
-def _is_scalar(value: Any) -> bool:
-    return callable(getattr(value, "item", None)) and tuple(getattr(value, "shape", (0,))) == ()
+            plain = plain_scalar(value)
+            if isinstance(name, str) and type(plain) in (bool, int, float, str):
+                ctx.log(**{name: plain})
 
 
 def _located(error: StageError, instance: str, step: int | None) -> StageError:

@@ -32,7 +32,8 @@ def restored(tree: Any, replace: Replace | None = None, *, unwrap: bool = True) 
     replace
         Called for each leaf first; what it gives instead of the leaf is taken as it is.
     unwrap
-        Whether an object that said ``state_dict()`` comes back as what that gave, or as a `Named` around it.
+        Whether an object that said ``state_dict()`` comes back as what that gave, or as a `Named` around it; in trees
+        of agents always the latter.
     """
     return _Restore(replace, unwrap).value(tree)
 
@@ -47,7 +48,7 @@ class _Restore:
 
     def value(self, value: Any) -> Any:
         if type(value) is dict:
-            return {key: self.value(item) for key, item in value.items()}
+            return self.mapping(value)
         if type(value) in (list, tuple):
             return type(value)(self.value(item) for item in value)
         if self.replace is not None and (other := self.replace(value)) is not value:
@@ -59,6 +60,14 @@ class _Restore:
         if type(value) is Named:
             return self.named(value)
         return value
+
+    def mapping(self, value: dict[Any, Any]) -> dict[Any, Any]:
+        """A dict; in an agent's tree objects stay marked, since it decides itself what becomes of them."""
+        before = self.unwrap
+        self.unwrap = before and value.get("kind") != "agent"
+        made = {key: self.value(item) for key, item in value.items()}
+        self.unwrap = before
+        return made
 
     def named(self, value: Named) -> Any:
         """An object's state, or an enum or dataclass."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from dsec.errors import DsecError, StageError
 from dsec.runtime import agents, failures
-from dsec.runtime.context import StageContext
+from dsec.runtime.context import StageContext, plain_scalar
 
 __all__ = ["learn"]
 
@@ -48,4 +48,4 @@ def _learnt(agent: Any, batch: Any) -> dict[str, Any]:
         return {}
     if not isinstance(metrics, Mapping):
         raise StageError(f"agent.learn returned {type(metrics).__name__}", hint="return a dict of metrics, or nothing")
-    return dict(metrics)
+    return {name: plain_scalar(value) for name, value in metrics.items()}

@@ -51,7 +51,7 @@ def run(store: Store, tmp_path: Path, heard: list[events.Event]) -> Run:
             store,
             cluster=lambda: cluster,
             root=tmp_path,
-            run_id="run",
+            run_id=f"run-{id(plan)}",
             report=heard.append,
             options=drive.Options(**options),  # type: ignore[arg-type]
         )

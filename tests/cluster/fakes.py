@@ -117,9 +117,9 @@ def body(call_json: str, errand_json: str, *upstream_json: str) -> str:
     call = resolve.bind(call, upstream, store)
     call = _expanded(call, store)
     key = keys.action_key(call)
-    found = actions.load(store.blobs, key)
+    found = actions.read(store.blobs, key)
     if found is not None and not errand["refresh"]:
-        return trampoline.reply_of(found.to_json(), False, 0.0)
+        return trampoline.reply_of(found.result.to_json(), found.produced_by["run"] == errand["run_id"], 0.0)
     began = time.perf_counter()
     for source in call.inputs.values():
         for anchor in source.sources:
@@ -128,7 +128,7 @@ def body(call_json: str, errand_json: str, *upstream_json: str) -> str:
     stored = anchors.put(store.blobs, {"stream": call.stream})
     result = StageResult(key, {"out": stored.anchor_id}, sizes={"out": stored.size}, cost={"pid": os.getpid()})
     commit = actions.supersede if errand["refresh"] else actions.commit
-    result = commit(store.blobs, actions.entry_of(call, result))
+    result = commit(store.blobs, actions.entry_of(call, result, {"run": errand["run_id"]}))
     return trampoline.reply_of(result.to_json(), True, time.perf_counter() - began)
 
 

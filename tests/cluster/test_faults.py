@@ -82,7 +82,7 @@ def test_all_workers_killed_at_once_come_back(two: LocalCluster, run: Run, tmp_p
 def test_a_call_over_its_deadline_is_ended_and_named(two: LocalCluster, run: Run, heard: list[events.Event]) -> None:
     plan = Plan()
     plan.add("slow", does="hang", timeout=1.0)
-    again = plan.add("slow", does="hang-once", timeout=1.0, retry=Retry(max=1, backoff=0.01))
+    again = plan.add("slow", does="hang-once", timeout=1.0, retry=Retry(1, 0.01, frozenset({"timeout"})))
     for _ in range(20):
         plan.add("quick")
     outcome = run(plan, two)
@@ -114,10 +114,9 @@ def test_a_call_that_eats_all_memory_is_named_with_its_limit(small: LocalCluster
 
 def test_an_interrupt_ends_a_run_within_two_seconds(run: Run, tmp_path: Path) -> None:
     plan = Plan()
-    for _ in range(5):
-        plan.add("quick")
+    quick = [out(plan.add("quick")) for _ in range(5)]
     for _ in range(20):
-        plan.add("hang", does="touch:began")
+        plan.add("hang", inputs={"x": quick}, does="touch:began")
 
     def interrupt() -> None:
         while not (tmp_path / "began").exists():

@@ -30,10 +30,12 @@ FORBIDDEN = {
 
 LONG_FILES: dict[str, str] = {}
 """File -> why it may be longer than `FILE_LINES`."""
-LONG_BODIES: dict[str, str] = {}
-"""``file:function`` -> why its body may be longer than `BODY_LINES`."""
+LONG_BODIES: dict[str, str] = {
+    "dsec/runtime/rollout.py:_Single.block": "the loop of steps: a call within it would be paid for at each step",
+}
+"""``file:Class.function`` -> why its body may be longer than `BODY_LINES`."""
 MANY_POSITIONAL: dict[str, str] = {}
-"""``file:function`` -> why it may take more positional parameters than `POSITIONAL`."""
+"""``file:Class.function`` -> why it may take more positional parameters than `POSITIONAL`."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -48,11 +50,17 @@ def relative(path: Path) -> str:
 
 
 def functions() -> Iterator[tuple[str, Function]]:
-    """Every function that ships, as ``file:name``."""
+    """Every function that ships, as ``file:Class.name``."""
     for path in sources():
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                yield f"{relative(path)}:{node.name}", node
+        yield from _within(ast.parse(path.read_text("utf-8")), f"{relative(path)}:")
+
+
+def _within(node: ast.AST, name: str) -> Iterator[tuple[str, Function]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield f"{name}{child.name}", child
+        inner = f"{name}{child.name}." if isinstance(child, ast.ClassDef | ast.FunctionDef) else name
+        yield from _within(child, inner)
 
 
 def body_lines(node: Function) -> int:

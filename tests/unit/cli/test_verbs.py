@@ -62,8 +62,14 @@ def test_run_prints_its_tables_and_where_to_look_next(api: FakeApi, call: Call) 
     assert ended.status == 0
     assert "487.25" in ended.out
     assert "dsec show 20260131-120000-7f3a9c" in ended.err
-    assert "dsec why INSTANCE p.yaml" in ended.err
+    assert "dsec why table p.yaml" in ended.err
     assert "126 calls: 126 ran, 0 cached" in ended.err
+
+
+def test_what_to_look_at_next_carries_store_and_params(api: FakeApi, call: Call) -> None:
+    err = call("run", "p.yaml", "-p", "n=2", "--store", "/tmp/store").err
+    assert "dsec show 20260131-120000-7f3a9c --store /tmp/store\n" in err
+    assert "dsec why table p.yaml -p n=2 --store /tmp/store\n" in err
 
 
 def test_run_passes_its_options_on(api: FakeApi, call: Call, tmp_path: Path) -> None:

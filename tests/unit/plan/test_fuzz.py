@@ -54,7 +54,7 @@ def tried(path: Path, text: str) -> None:
         assert str(problem)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=400))
 def test_random_bytes(content: bytes) -> None:
     try:
@@ -75,13 +75,13 @@ def mutated(draw: st.DrawFn) -> tuple[Path, str]:
     return GOOD[index], text
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(mutated())
 def test_mutated_plans(case: tuple[Path, str]) -> None:
     tried(*case)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2), st.integers(0, 10_000), st.sampled_from(WORDS))
 def test_words_in_wrong_places(index: int, which: int, word: str) -> None:
     found = list(re.finditer(r"[\w.:\[\]*-]+", TEXTS[index]))
@@ -100,7 +100,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2), st.integers(0, 10_000), JSON)
 def test_any_value_in_any_place(index: int, which: int, value: object) -> None:
     import json

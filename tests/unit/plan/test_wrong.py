@@ -57,8 +57,8 @@ class FakeProject:
         }
     )
 
-    def fingerprint(self, name: str) -> str:
-        if name == "a.b:dynamic":
+    def fingerprint(self, name: str, *, allow_dynamic: bool = False) -> str:
+        if name == "a.b:dynamic" and not allow_dynamic:
             raise FakeCodeProblem("getattr() with a computed name", kind="dynamic")
         return "0" * 64
 

@@ -1,0 +1,45 @@
+"""Whether this process has loaded the sources that a call was keyed with."""
+
+from __future__ import annotations
+
+import functools
+
+from dsec.code import bundle
+from dsec.core import canon
+from dsec.core.stage import StageCall
+from dsec.errors import CodeMismatch
+from dsec.store import anchors
+from dsec.store.blobs import BlobStore
+
+__all__ = ["check"]
+
+
+def check(call: StageCall, blobs: BlobStore) -> None:
+    """Compare what is loaded with the call's bundle, the anchor of `dsec.code.bundle.bundle`; without one, nothing.
+
+    The worker has called `dsec.code.bundle.watch_imports` before it imported users' code.
+
+    Raises
+    ------
+    CodeMismatch
+        If a module of the bundle is loaded from another source; names it.
+    """
+    if call.bundle is None:
+        return
+    differing = bundle.loaded_differs(_digests(blobs, call.bundle))
+    if differing:
+        others = f" and {len(differing) - 1} more" if len(differing) > 1 else ""
+        raise CodeMismatch(
+            f"this worker has loaded another version of {differing[0]}{others} than the run began with",
+            where=call.instance,
+            hint="run the command again: new workers load what is there now",
+        )
+
+
+@functools.lru_cache(maxsize=16)
+def _digests(blobs: BlobStore, bundle_id: str) -> dict[str, str]:
+    modules = anchors.get(blobs, bundle_id)["modules"]
+    return {
+        name: canon.blob_digest(source.encode() if isinstance(source, str) else source)
+        for name, source in modules.items()
+    }

@@ -1,0 +1,54 @@
+"""Promise 13: workers, order, hash seed and folders change when things happen, never what comes out."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import pytest
+from projects import SMALL, Project
+
+
+@pytest.mark.parametrize("workers", ["cpu=1,gpu=1", "cpu=4"])
+def test_any_number_of_workers_gives_the_same_anchors(
+    project: Project, undisturbed: dict[str, Any], workers: str
+) -> None:
+    assert project.outputs((*SMALL, "--workers", workers)) == undisturbed
+
+
+def test_another_checkout_folder_and_hash_seed_gives_the_same_keys(
+    project: Project, undisturbed: dict[str, Any]
+) -> None:
+    moved = project.folder.with_name("somewhere-else")
+    shutil.move(project.folder, moved)
+    (moved / "deep").mkdir()
+    other = Project(moved / "deep", project.store, "../plans/first.yaml", {"PYTHONHASHSEED": "17", "TZ": "Asia/Tokyo"})
+    assert other.outputs() == undisturbed
+
+
+def test_where_and_how_soon_a_stage_runs_reruns_nothing(project: Project) -> None:
+    assert project.run(*SMALL)["ran"] == 15
+    project.edit(
+        "plans/first.yaml",
+        "inputs: {agent: collect.agent, batch: collect.batch}",
+        "inputs: {agent: collect.agent, batch: collect.batch}\n        resources: {worker: gpu, memory: 1MiB}\n"
+        "        priority: 5\n        timeout: 10min",
+    )
+    again = project.run(*SMALL)
+    assert (again["ran"], again["hits"], again["cluster"]) == (0, 15, False)
+
+
+def test_one_sessions_parameter_reruns_that_lane_alone(project: Project) -> None:
+    project.run(*SMALL)
+    changed = project.run(*SMALL, "-p", "seeds=[0, 7]")
+    assert (changed["hits"], changed["ran"]) == (7, 8)
+
+
+def test_more_iterations_run_only_those(project: Project) -> None:
+    project.run(*SMALL)
+    made = project.run("-p", "iterations=4", "-p", "steps=60")
+    assert made["hits"] == 2 * (2 + 4)
+    ran = [n for n, i in project.instances(made["run"]).items() if i["status"] == "ran"]
+    assert sorted(n for n in ran if "#" in n) == sorted(
+        f"train@seed={seed}#{i}/{stage}" for seed in (0, 1) for i in (2, 3) for stage in ("collect", "learn")
+    )
