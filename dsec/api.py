@@ -20,10 +20,11 @@ from dsec.audit import report as reporting
 from dsec.audit import why as explaining
 from dsec.code import Fingerprint, Project, changes
 from dsec.core import canon, keys
+from dsec.core.answers import Preview, PreviewRow, RunRow, RunSummary, Table, Why, Workers
 from dsec.core.session import new_session
 from dsec.core.stage import AnchorId
 from dsec.engine import classes, events
-from dsec.errors import AbsentError, DsecError, Interrupted, PlanError, Problem, UsageError
+from dsec.errors import AbsentError, Interrupted, PlanError, Problem, UsageError
 from dsec.plan import check as checking
 from dsec.plan import compile as compiling
 from dsec.plan import load, select, template
@@ -63,93 +64,6 @@ __all__ = [
 ]
 
 parse_value = load.parse_value
-
-
-@dataclass(frozen=True, slots=True)
-class PreviewRow:
-    """One stage of a dry run."""
-
-    stage: str
-    instances: int
-    cached: int
-    to_run: int
-    reason: str
-    """Why the first of them would run; empty if none would."""
-
-
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """What a run would do."""
-
-    plan: str
-    rows: tuple[PreviewRow, ...]
-    calls: int
-    hits: int
-    to_run: int
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Workers:
-    """Where calls should run: counts of a local cluster, or the address of one that runs."""
-
-    cpu: int | None = None
-    gpu: int | None = None
-    scheduler: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """An output called ``table``."""
-
-    instance: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[object, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RunSummary:
-    """How a run ended."""
-
-    run_id: str
-    plan: str
-    status: str
-    """``done``, ``failed``, or ``stopped`` where the same command goes on."""
-    calls: int
-    hits: int
-    ran: int
-    failed: int
-    skipped: int
-    seconds: float
-    cluster: bool
-    tables: tuple[Table, ...]
-    errors: tuple[DsecError, ...]
-    store: Path
-
-
-@dataclass(frozen=True, slots=True)
-class Why:
-    """Why an instance is cached or would run."""
-
-    instance: str
-    status: str
-    reasons: tuple[str, ...]
-    plan_key: str
-
-
-@dataclass(frozen=True, slots=True)
-class RunRow:
-    """A run in a list."""
-
-    run_id: str
-    plan: str
-    status: str
-    created: str
-    calls: int
-    hits: int
-    ran: int
-    failed: int
-    seconds: float | None
 
 
 @dataclass(slots=True)

@@ -27,6 +27,7 @@ def count(tally: Tally, event: events.Event, now: float) -> None:
         case events.Finished(stage=stage, ran=ran):
             tally.stage(stage).ran += ran
             tally.stage(stage).hits += not ran
+            tally.settled = now if tally.settled is None else tally.settled
         case events.Failed(stage=stage):
             tally.stage(stage).failed += 1
         case events.Skipped(stage=stage):

@@ -82,7 +82,8 @@ def run(  # noqa: PLR0913 - the options of a verb are its parameters
         _finish_text(summary, quiet=quiet)
         if not quiet:
             _look_next(summary, context.obj, plan, param or ())
-    raise typer.Exit(_failed(summary, context.obj))
+    # Not typer.Exit: its 130 is taken for an interruption that nobody has told of yet.
+    raise SystemExit(_failed(summary, context.obj))
 
 
 def _shape(workers: str | None, scheduler: str | None) -> api.Workers:

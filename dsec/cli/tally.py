@@ -41,6 +41,8 @@ class Tally:
     stages: dict[str, StageTally] = field(default_factory=dict)
     began: float | None = None
     """Seconds of the caller's clock when the first call was submitted."""
+    settled: float | None = None
+    """The same when the first call had run: before, workers start and import what they need."""
 
     def stage(self, name: str) -> StageTally:
         """Counts of one stage, made when it is first named."""
@@ -60,9 +62,9 @@ class Tally:
 
     def remaining(self, now: float, counts: StageTally) -> float | None:
         """Seconds until `counts` is complete at the pace so far; None while nobody can tell."""
-        if self.began is None or counts.ran < FEWEST or now <= self.began:
+        if self.settled is None or counts.ran < FEWEST or now <= self.settled:
             return None
-        return (counts.total - counts.ended) * (now - self.began) / counts.ran
+        return (counts.total - counts.ended) * (now - self.settled) / counts.ran
 
     def __iter__(self) -> Iterator[tuple[str, StageTally]]:
         return iter(self.stages.items())

@@ -74,7 +74,7 @@ class Project:
             If there is no such module or name, a file can't be parsed, or what counts can't be told before it runs.
         """
         library, slash, _ = name.partition("/")
-        if slash and ":" not in library:
+        if slash and library.replace("-", "_").isidentifier():
             return self._of_library(name, library)
         kind = "fingerprint-dynamic" if allow_dynamic else "fingerprint"
         answer = self._answer(kind, name)

@@ -179,5 +179,5 @@ def _modules_in(folder: Path) -> Iterator[str]:
     for entry in entries:
         if entry.suffix == ".py" and entry.stem.isidentifier() and entry.stem != "__init__":
             yield entry.stem
-        elif entry.name.isidentifier() and (entry / "__init__.py").is_file():
+        elif entry.name.isidentifier() and any(entry.glob("*.py")):
             yield entry.name

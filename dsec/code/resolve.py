@@ -127,6 +127,9 @@ class Reach:
         self.dynamic: list[tuple[Module, Dynamic]] = []
         self.renamed: dict[str, str] = {}
         self._todo: deque[tuple[Module, Unit]] = deque()
+        # Queues, not recursion: a chain of imports may be longer than the stack is deep.
+        self._imported: deque[Import] = deque()
+        self._values: deque[Module] = deque()
         self._named: dict[str, list[tuple[Module, Unit]]] = {}
         self._wanted: set[str] = set()
         self._followed: set[tuple[str, tuple[str, ...]]] = set()
@@ -164,7 +167,7 @@ class Reach:
             if unit.typing:
                 continue
             if unit.kind in ("import", "star"):
-                self._imports(unit.imports)
+                self._imported.extend(unit.imports)
             if unit.kind in ("statement", "star") or self._kept(module, unit):
                 self._reach(module, unit)
         return module
@@ -181,16 +184,15 @@ class Reach:
                 place = whose.package
                 self.versions.setdefault(name.partition(".")[0], unlisted(place) if place else "absent")
 
-    def _imports(self, imports: Iterable[Import]) -> None:
-        for item in imports:
-            module = self.add(item.module)
-            if module is None or not item.name or item.name == "*" or not module.is_package:
-                continue
-            inner = f"{item.module}.{item.name}"
-            bound = self.reader.bindings(module, item.name)
-            to_itself = any(self.reader.target(owner, unit)[0] == inner for owner, unit in bound)
-            if (not bound or to_itself) and self.reader.module(inner):
-                self.add(inner)
+    def _import(self, item: Import) -> None:
+        module = self.add(item.module)
+        if module is None or not item.name or item.name == "*" or not module.is_package:
+            return
+        inner = f"{item.module}.{item.name}"
+        bound = self.reader.bindings(module, item.name)
+        to_itself = any(self.reader.target(owner, unit)[0] == inner for owner, unit in bound)
+        if (not bound or to_itself) and self.reader.module(inner):
+            self.add(inner)
 
     def _kept(self, module: Module, unit: Unit) -> bool:
         """Whether the import alone puts a definition somewhere it may be found: in a registry, among subclasses."""
@@ -226,17 +228,26 @@ class Reach:
             self._todo.append((module, unit))
 
     def _drain(self) -> None:
-        while self._todo:
-            module, unit = self._todo.popleft()
-            self.add(module.name)
-            for member in unit.members:
-                self._reach(module, member)
-            self._imports(unit.imports if not unit.typing else ())
-            for use in unit.uses:
-                self._use(module, use)
-            for dynamic in unit.dynamic:
-                if not self._fine(module, dynamic):
-                    self.dynamic.append((module, dynamic))
+        while self._todo or self._imported or self._values:
+            if self._imported:
+                self._import(self._imported.popleft())
+            elif self._values:
+                self._spread(self._values.popleft())
+            else:
+                self._take(*self._todo.popleft())
+
+    def _take(self, module: Module, unit: Unit) -> None:
+        """Reach what a unit refers to."""
+        self.add(module.name)
+        for member in unit.members:
+            self._reach(module, member)
+        if not unit.typing:
+            self._imported.extend(unit.imports)
+        for use in unit.uses:
+            self._use(module, use)
+        for dynamic in unit.dynamic:
+            if not self._fine(module, dynamic):
+                self.dynamic.append((module, dynamic))
 
     def _use(self, module: Module, use: Use) -> None:
         if use.kind == "name":
@@ -329,6 +340,9 @@ class Reach:
         if (module.name, ("*",)) in self._followed:
             return
         self._followed.add((module.name, ("*",)))
+        self._values.append(module)
+
+    def _spread(self, module: Module) -> None:
         for unit in module.units:
             if unit.kind == "star" and unit.target is not None:
                 self.follow(unit.target[0], ())

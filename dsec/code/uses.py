@@ -243,26 +243,25 @@ class _Walk:
         name = chain[1][-1] if chain and chain[1] else chain[0] if chain else ""
         builtin = name in _BUILTIN
         meant = chain is not None and (not builtin or not chain[1] or chain == ("builtins", (name,)))
-        if name in _BY_NAME and meant and self.by_name(node, name, scope):
-            self.push([*node.args, *(keyword.value for keyword in node.keywords)], scope, owner)
-            return
-        self.push([node.func, *node.args, *(keyword.value for keyword in node.keywords)], scope, owner)
+        parts: list[ast.expr] = [node.func, *node.args]
+        if name in _BY_NAME and meant and not (builtin and look_up(scope, name)):
+            parts = self.by_name(node, name, scope)
+        self.push([*parts, *(keyword.value for keyword in node.keywords)], scope, owner)
 
-    def by_name(self, node: ast.Call, name: str, scope: Scope | None) -> bool:
-        """A call that picks by a text: note what it picks; False if it is some other function of that name."""
-        if isinstance(node.func, ast.Name) and name in _BUILTIN and look_up(scope, name) is not None:
-            return False
+    def by_name(self, node: ast.Call, name: str, scope: Scope | None) -> list[ast.expr]:
+        """A call that picks by a text: note what it picks; returns the arguments that are left to look at."""
         at = 1 if name == "getattr" else 0
         if len(node.args) <= at or any(isinstance(argument, ast.Starred) for argument in node.args[: at + 1]):
             self.dynamic(node, name)
-            return True
+            return node.args
         texts = self.texts(node.args[at], scope)
         if texts is None:
             self.dynamic(node, name, node.args[0] if name == "getattr" else None, scope)
-            return True
+            return node.args
         for text in texts:
             self.picked(node, name, text, scope)
-        return True
+        # What an attribute of known name is read from is no value that is handed on.
+        return node.args[1:] if name == "getattr" and chain_of(node.args[0]) else node.args
 
     def picked(self, node: ast.Call, name: str, text: str, scope: Scope | None) -> None:
         if name in ("import_module", "__import__"):

@@ -35,7 +35,7 @@ def cores() -> int:
 
 def memory() -> int:
     """Bytes this process may use: the host's, or the limit of its control group."""
-    import psutil  # a run that finds all its results never asks
+    import psutil  # type: ignore[import-untyped]
 
     total = int(psutil.virtual_memory().total)
     limit = _read(_CGROUP / "memory.max").strip()

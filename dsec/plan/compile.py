@@ -96,17 +96,13 @@ def cells_of(matrix: schema.Matrix | None, scope: Mapping[str, object]) -> list[
         return [{}]
     names = list(matrix.axes)
     columns = [matrix.axes[name].cells(scope) for name in names]
-    excluded = [values.evaluated(dict(cell), scope) for cell in matrix.exclude]
+    excluded = schema.Excluded([values.evaluated(dict(cell), scope) for cell in matrix.exclude])
     product = (dict(zip(names, row, strict=True)) for row in itertools.product(*columns)) if names else iter(())
-    cells: list[Cell] = [cell for cell in product if not any(_matches(cell, drop) for drop in excluded)]
+    cells: list[Cell] = [cell for cell in product if cell not in excluded]
     for extra in matrix.include:
         cell = values.evaluated(dict(extra), scope)
         cells.append({name: cell[name] for name in (names or cell)})
     return cells
-
-
-def _matches(cell: Cell, drop: Cell) -> bool:
-    return all(name in cell and str(cell[name]) == str(value) for name, value in drop.items())
 
 
 class _Compilation:

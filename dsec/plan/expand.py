@@ -9,137 +9,32 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
 
 from dsec.core import bodies, canon, keys
 from dsec.core.stage import AnchorId, Edge, Input, Placement, PlanKey, Recipe, StageCall
 from dsec.errors import PlanError, Problem
 from dsec.plan import values
+from dsec.plan.grids import Grid, Made, Pending, Ref, Scope, Strand, named
 from dsec.plan.nodes import (
     CallFacts,
     Cell,
     Lane,
     Node,
-    Position,
     Source,
     StageGraph,
     label_of,
 )
 
-__all__ = ["Expander", "Made", "Pending", "Strand"]
+__all__ = ["Expander"]
 
 T = TypeVar("T")
 Calls: TypeAlias = Generator["StageCall | Pending", None, T]
 """Calls in order, and at the end a value."""
-Found: TypeAlias = "list[tuple[str, _Ref]] | _Ref"
+Found: TypeAlias = "list[tuple[str, Ref]] | Ref"
 
 _INIT = {"agent": "dsec.stages:init_agent", "env": "dsec.stages:init_env"}
-
-
-@dataclass(frozen=True, slots=True)
-class Pending:
-    """Nothing more can be said until these calls are finished."""
-
-    keys: tuple[PlanKey, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Ref:
-    """One value as the graph knows it."""
-
-    source: Edge | AnchorId
-    label: str = ""
-    """Stage axes it was made under."""
-    next_step: int | None = None
-    reseed: bool = False
-    made_at: Position | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Grid:
-    """A value for each cell of some axes; None where its maker was skipped."""
-
-    axes: tuple[str, ...] = ()
-    refs: Mapping[tuple[Any, ...], _Ref | None] = field(default_factory=dict)
-    init: str = ""
-    """``agent`` or ``env``: the beginning of the session, made on demand."""
-
-    def keys(self) -> Iterator[PlanKey]:
-        """Calls that made the values."""
-        yield from (ref.source.plan_key for ref in self.refs.values() if ref and isinstance(ref.source, Edge))
-
-    def at(self, cell: Cell) -> _Ref | None:
-        """The value for a cell that has at least these axes."""
-        return self.refs[tuple(cell[axis] for axis in self.axes)]
-
-
-@dataclass(slots=True)
-class Made:
-    """What the instances of one stage made, as far as the graph can know."""
-
-    axes: tuple[str, ...]
-    calls: dict[tuple[Any, ...], tuple[PlanKey, str, int | None] | None] = field(default_factory=dict)
-    """Cell -> plan_key, label, next step; None where it was skipped."""
-    carries: Mapping[str, _Grid] | None = None
-    """For a loop: its last carry, by name."""
-    position: Position | None = None
-
-    def grid(self, output: str) -> _Grid:
-        """One output over all cells."""
-        if self.carries is not None:
-            return self.carries[output]
-        steps_follow = output in ("env", "state")
-        refs = {
-            cell: None if call is None else self._ref(call, output, steps_follow) for cell, call in self.calls.items()
-        }
-        return _Grid(self.axes, refs)
-
-    def _ref(self, call: tuple[PlanKey, str, int | None], output: str, steps_follow: bool) -> _Ref:
-        plan_key, label, next_step = call
-        if not steps_follow and output.startswith("state@"):
-            next_step, steps_follow = int(output[6:]) + 1, True
-        return _Ref(Edge(plan_key, output), label, next_step if steps_follow else None, made_at=self.position)
-
-
-@dataclass(slots=True)
-class _Scope:
-    """Names that a stage can refer to."""
-
-    prefix: str = ""
-    cell: Cell = field(default_factory=dict)
-    """Axes of the loops around."""
-    iteration: tuple[int, ...] = ()
-    made: dict[str, Made] = field(default_factory=dict)
-    carries: Mapping[str, _Grid] = field(default_factory=dict)
-    parent: _Scope | None = None
-
-    def out(self, frames: int) -> _Scope:
-        """The scope that many loops further out."""
-        scope = self
-        for _ in range(frames):
-            if scope.parent is None:
-                raise LookupError("no scope that far out")
-            scope = scope.parent
-        return scope
-
-
-@dataclass(slots=True)
-class Strand:
-    """One top-level stage of one group of sessions."""
-
-    node: Node
-    group: Cell
-    """Values of the session axes it has."""
-    lane: Lane | None
-    """Its session, if it is in one."""
-    number: int
-    """Place in plan order."""
-
-    @property
-    def name(self) -> str:
-        """Name of its instances up to loops and stage axes: ``train@seed=0``."""
-        return _named(self.node.name, self.group)
 
 
 class Expander:
@@ -171,8 +66,8 @@ class Expander:
         self._by_node: dict[str, list[Strand]] = {}
         for strand in self.strands:
             self._by_node.setdefault(strand.node.name, []).append(strand)
-        self._scopes: dict[int, _Scope] = {}
-        self._inits: dict[tuple[int, str, str], _Ref] = {}
+        self._scopes: dict[int, Scope] = {}
+        self._inits: dict[tuple[int, str, str], Ref] = {}
         self._recipes: dict[tuple[Any, ...], tuple[canon.Digest, Recipe]] = {}
         self._targets = _target_names(graph)
 
@@ -186,13 +81,13 @@ class Expander:
 
     def calls(self, strand: Strand) -> Iterator[StageCall | Pending]:
         """The calls of a strand, whose upstream strands have been expanded."""
-        scope = _Scope()
+        scope = Scope()
         self._scopes[strand.number] = scope
         yield from self._node(strand, strand.node, scope, target=strand.node.name in self._targets)
 
     # ---- one stage -------------------------------------------------------------------------------------
 
-    def _node(self, strand: Strand, node: Node, scope: _Scope, *, target: bool) -> Calls[None]:
+    def _node(self, strand: Strand, node: Node, scope: Scope, *, target: bool) -> Calls[None]:
         axes = tuple(node.cells[0]) if node.cells else ()
         made = scope.made[node.name] = Made(axes, position=node.position)
         if node.loop is not None:
@@ -202,7 +97,7 @@ class Expander:
             yield from self._instance(strand, node, scope, cell, made, target=target)
 
     def _instance(
-        self, strand: Strand, node: Node, scope: _Scope, cell: Cell, made: Made, *, target: bool
+        self, strand: Strand, node: Node, scope: Scope, cell: Cell, made: Made, *, target: bool
     ) -> Calls[None]:
         place = tuple(cell.values())
         full = {**scope.cell, **cell}
@@ -220,21 +115,21 @@ class Expander:
         yield call
 
     def _call(
-        self, strand: Strand, node: Node, scope: _Scope, cell: Cell, inputs: Mapping[str, Found]
+        self, strand: Strand, node: Node, scope: Scope, cell: Cell, inputs: Mapping[str, Found]
     ) -> tuple[StageCall, int | None, CallFacts]:
         full = {**scope.cell, **cell}
         label = label_of(full)
         position = inputs.get("state") or inputs.get("env")
-        at = position if isinstance(position, _Ref) else None
+        at = position if isinstance(position, Ref) else None
         steps = None if node.steps is None else self._steps(strand, node, scope, full, at)
         digest, recipe = self._recipe(strand, node, scope, full)
-        named = {name: _input(value) for name, value in sorted(inputs.items())}
+        taken = {name: _input(value) for name, value in sorted(inputs.items())}
         stream = _stream(node, scope, label)
         restream = any(_starts_stream(node, ref, label) for ref in (inputs.get("agent"), inputs.get("state")))
-        plan_key = keys.plan_key(digest, named, steps=steps, stream=stream, restream=restream)
-        instance = scope.prefix + _named(node.name, {**(strand.group if not scope.prefix else {}), **cell})
+        plan_key = keys.plan_key(digest, taken, steps=steps, stream=stream, restream=restream)
+        instance = scope.prefix + named(node.name, {**(strand.group if not scope.prefix else {}), **cell})
         call = StageCall(
-            instance, node.path, plan_key, digest, named, steps, stream, restream,
+            instance, node.path, plan_key, digest, taken, steps, stream, restream,
             bundle=None if self.graph.bundle is None else canon.Digest(self.graph.bundle), timeout=node.timeout,
         )  # fmt: skip
         lane = label_of(strand.group)
@@ -244,10 +139,10 @@ class Expander:
 
     # ---- loops -----------------------------------------------------------------------------------------
 
-    def _loops(self, strand: Strand, node: Node, scope: _Scope, made: Made, *, target: bool) -> Calls[None]:
+    def _loops(self, strand: Strand, node: Node, scope: Scope, made: Made, *, target: bool) -> Calls[None]:
         assert node.loop is not None
         yield from self._ended(node, scope)
-        finals: dict[tuple[Any, ...], Mapping[str, _Grid]] = {}
+        finals: dict[tuple[Any, ...], Mapping[str, Grid]] = {}
         runs = [self._loop(strand, node, scope, cell, finals=finals, target=target) for cell in node.cells]
         yield from _interleaved(runs)
         made.carries = _joined(made.axes, finals, tuple(node.loop.carry))
@@ -256,24 +151,24 @@ class Expander:
         self,
         strand: Strand,
         node: Node,
-        scope: _Scope,
+        scope: Scope,
         cell: Cell,
         *,
-        finals: dict[tuple[Any, ...], Mapping[str, _Grid]],
+        finals: dict[tuple[Any, ...], Mapping[str, Grid]],
         target: bool,
     ) -> Calls[None]:
         assert node.loop is not None
         loop = node.loop
         full = {**scope.cell, **cell}
-        carries: dict[str, _Grid] = {
+        carries: dict[str, Grid] = {
             name: self._bound(self._grid(strand, scope, start), cell) for name, (start, _) in loop.carry.items()
         }
         wanted = yield from self._wanted(strand, node, scope, full)
         times = self._value(loop.times, strand, scope, full) if wanted else 0
-        names = _named(node.name, {**(strand.group if not scope.prefix else {}), **cell})
+        names = named(node.name, {**(strand.group if not scope.prefix else {}), **cell})
         own: set[PlanKey] = set()
         for iteration in range(times):
-            inner = _Scope(
+            inner = Scope(
                 f"{scope.prefix}{names}#{iteration}/", full, (*scope.iteration, iteration), {}, carries, scope
             )
             last = target and iteration == times - 1
@@ -293,7 +188,7 @@ class Expander:
                 break
         finals[tuple(cell.values())] = carries
 
-    def _followed(self, strand: Strand, inner: _Scope, following: Source, old: _Grid) -> _Grid:
+    def _followed(self, strand: Strand, inner: Scope, following: Source, old: Grid) -> Grid:
         """The next carry; where its maker was skipped, the old one passes on."""
         grid = self._grid(strand, inner, following)
         if all(ref is not None for ref in grid.refs.values()):
@@ -301,24 +196,24 @@ class Expander:
         if old.init:
             # A skipped maker leaves the session's beginning as it was only if all of them were skipped.
             return old if not any(grid.refs.values()) else grid
-        named = {cell: dict(zip(grid.axes, cell, strict=True)) for cell in grid.refs}
-        return _Grid(grid.axes, {c: ref if ref is not None else old.at(named[c]) for c, ref in grid.refs.items()})
+        cells = {place: dict(zip(grid.axes, place, strict=True)) for place in grid.refs}
+        return Grid(grid.axes, {p: ref if ref is not None else old.at(cells[p]) for p, ref in grid.refs.items()})
 
-    def _bound(self, grid: _Grid, cell: Cell) -> _Grid:
+    def _bound(self, grid: Grid, cell: Cell) -> Grid:
         """The part of a grid that belongs to one cell of a loop's own axes."""
         rest = tuple(axis for axis in grid.axes if axis not in cell)
         if grid.init or len(rest) == len(grid.axes):
             return grid
         refs = {}
         for place, ref in grid.refs.items():
-            named = dict(zip(grid.axes, place, strict=True))
-            if all(named[axis] == value for axis, value in cell.items() if axis in named):
-                refs[tuple(named[axis] for axis in rest)] = ref
-        return _Grid(rest, refs)
+            here = dict(zip(grid.axes, place, strict=True))
+            if all(here[axis] == value for axis, value in cell.items() if axis in here):
+                refs[tuple(here[axis] for axis in rest)] = ref
+        return Grid(rest, refs)
 
     # ---- conditions ------------------------------------------------------------------------------------
 
-    def _ended(self, node: Node, scope: _Scope) -> Calls[None]:
+    def _ended(self, node: Node, scope: Scope) -> Calls[None]:
         """Waits for nested stages that are only to be over; top-level ones are the frontier's."""
         if scope.parent is None or not node.after:
             return
@@ -326,12 +221,12 @@ class Expander:
         while missing := tuple(key for key in due if self._stats(key) is None):
             yield Pending(missing)
 
-    def _wanted(self, strand: Strand, node: Node, scope: _Scope, full: Cell) -> Calls[bool]:
+    def _wanted(self, strand: Strand, node: Node, scope: Scope, full: Cell) -> Calls[bool]:
         if node.when is None:
             return True
         return (yield from self._met(strand, node.when, scope, full))
 
-    def _met(self, strand: Strand, condition: values.Expr, scope: _Scope, full: Cell) -> Calls[bool]:
+    def _met(self, strand: Strand, condition: values.Expr, scope: Scope, full: Cell) -> Calls[bool]:
         watched: dict[str, PlanKey | None] = {}
         for name in values.metric_stages(condition):
             watched[name] = self._metric_call(strand, scope, name, full)
@@ -341,8 +236,8 @@ class Expander:
         metrics = {name: dict(self._stats(key) or {}) if key else {} for name, key in watched.items()}
         return bool(self._value(condition, strand, scope, full, metrics))
 
-    def _metric_call(self, strand: Strand, scope: _Scope, name: str, full: Cell) -> PlanKey | None:
-        inner: _Scope | None = scope
+    def _metric_call(self, strand: Strand, scope: Scope, name: str, full: Cell) -> PlanKey | None:
+        inner: Scope | None = scope
         while inner is not None and name not in inner.made:
             inner = inner.parent
         made = inner.made[name] if inner is not None else self._top(self._matching(strand, name, None)[0]).made[name]
@@ -351,7 +246,7 @@ class Expander:
 
     # ---- inputs ----------------------------------------------------------------------------------------
 
-    def _inputs(self, strand: Strand, node: Node, scope: _Scope, full: Cell) -> Calls[dict[str, Found] | None]:
+    def _inputs(self, strand: Strand, node: Node, scope: Scope, full: Cell) -> Calls[dict[str, Found] | None]:
         """Values by argument; None if one of them was skipped."""
         found: dict[str, Found] = {}
         for argument, source in node.inputs.items():
@@ -364,43 +259,43 @@ class Expander:
             found[argument] = ref
         return found
 
-    def _single(self, strand: Strand, scope: _Scope, source: Source, full: Cell) -> Calls[_Ref | None]:
+    def _single(self, strand: Strand, scope: Scope, source: Source, full: Cell) -> Calls[Ref | None]:
         grid = self._grid(strand, scope, source)
         if grid.init:
             return (yield from self._init(strand, grid.init, label_of(full) if grid.init == "env" else "", full))
         ref = grid.at(full)
         return replace(ref, reseed=True) if ref is not None and source.reseed else ref
 
-    def _gathered(self, strand: Strand, scope: _Scope, source: Source, full: Cell) -> Calls[list[tuple[str, _Ref]]]:
+    def _gathered(self, strand: Strand, scope: Scope, source: Source, full: Cell) -> Calls[list[tuple[str, Ref]]]:
         gather = source.gather or ()
-        found: list[tuple[str, _Ref]] = []
+        found: list[tuple[str, Ref]] = []
         for group, grid in self._grids(strand, scope, source):
             if grid.init:
                 begun = yield from self._init(strand, grid.init, "", full)
                 found.append(("", begun))
                 continue
             for place, ref in grid.refs.items():
-                named = dict(zip(grid.axes, place, strict=True))
-                kept = {axis: value for axis, value in named.items() if axis not in gather}
+                here = dict(zip(grid.axes, place, strict=True))
+                kept = {axis: value for axis, value in here.items() if axis not in gather}
                 if ref is not None and all(full.get(axis) == value for axis, value in kept.items()):
-                    over = {axis: value for axis, value in {**group, **named}.items() if axis in gather}
+                    over = {axis: value for axis, value in {**group, **here}.items() if axis in gather}
                     found.append((label_of(over), ref))
         return found
 
-    def _grids(self, strand: Strand, scope: _Scope, source: Source) -> list[tuple[Cell, _Grid]]:
+    def _grids(self, strand: Strand, scope: Scope, source: Source) -> list[tuple[Cell, Grid]]:
         if source.kind == "stage" and scope.out(source.frame).parent is None and source.name != strand.node.name:
             matching = self._matching(strand, source.name, source.gather)
             return [(s.group, self._top(s).made[source.name].grid(source.output)) for s in matching]
         return [({}, self._grid(strand, scope, source))]
 
-    def _grid(self, strand: Strand, scope: _Scope, source: Source) -> _Grid:
+    def _grid(self, strand: Strand, scope: Scope, source: Source) -> Grid:
         if source.kind == "init":
-            return _Grid(init=source.name)
+            return Grid(init=source.name)
         if source.kind == "anchor":
             anchor = AnchorId(source.name)
             header = self.graph.anchors.get(anchor)
             next_step, label = (header.next_step, header.label) if header else (None, "")
-            return _Grid((), {(): _Ref(anchor, label, next_step, source.reseed)})
+            return Grid((), {(): Ref(anchor, label, next_step, source.reseed)})
         where = scope.out(source.frame)
         if source.kind == "carry":
             return where.carries[source.name]
@@ -408,7 +303,7 @@ class Expander:
             where = self._top(self._matching(strand, source.name, None)[0])
         return where.made[source.name].grid(source.output)
 
-    def _init(self, strand: Strand, kind: str, label: str, full: Cell) -> Calls[_Ref]:
+    def _init(self, strand: Strand, kind: str, label: str, full: Cell) -> Calls[Ref]:
         """The session's beginning, emitted when it is first asked for."""
         assert strand.lane is not None
         known = (strand.lane.index, kind, label)
@@ -416,19 +311,19 @@ class Expander:
             return self._inits[known]
         uses = _INIT[kind]
         node = Node(f"init.{kind}", f"init.{kind}", uses, bodies.code_digest(uses), bodies.BODIES[uses].specs)
-        digest, recipe = self._recipe(strand, node, _Scope(), {})
+        digest, recipe = self._recipe(strand, node, Scope(), {})
         plan_key = keys.plan_key(digest, {}, stream=label)
-        instance = _named(node.name, {**strand.group, **(full if label else {})})
+        instance = named(node.name, {**strand.group, **(full if label else {})})
         bundle = None if self.graph.bundle is None else canon.Digest(self.graph.bundle)
         call = StageCall(instance, node.path, plan_key, digest, {}, None, label, bundle=bundle)
         self.facts[plan_key] = CallFacts(Placement(), node.retry, 0, label_of(strand.group), False, "use", recipe)
-        self._inits[known] = _Ref(Edge(plan_key, kind), label, 0 if kind == "env" else None)
+        self._inits[known] = Ref(Edge(plan_key, kind), label, 0 if kind == "env" else None)
         yield call
         return self._inits[known]
 
     # ---- values ----------------------------------------------------------------------------------------
 
-    def _variables(self, strand: Strand, scope: _Scope, full: Cell) -> dict[str, Any]:
+    def _variables(self, strand: Strand, scope: Scope, full: Cell) -> dict[str, Any]:
         session = strand.lane.deciding if strand.lane else None
         return {
             "params": self.graph.params,
@@ -438,13 +333,13 @@ class Expander:
             "iteration": scope.iteration[-1] if scope.iteration else None,
         }
 
-    def _value(self, raw: Any, strand: Strand, scope: _Scope, full: Cell, metrics: Any = None) -> Any:
+    def _value(self, raw: Any, strand: Strand, scope: Scope, full: Cell, metrics: Any = None) -> Any:
         variables = self._variables(strand, scope, full)
         if metrics is not None:
             variables["metrics"] = metrics
         return values.evaluated(raw, variables)
 
-    def _steps(self, strand: Strand, node: Node, scope: _Scope, full: Cell, at: _Ref | None) -> tuple[int, int]:
+    def _steps(self, strand: Strand, node: Node, scope: Scope, full: Cell, at: Ref | None) -> tuple[int, int]:
         assert node.steps is not None
         horizon = strand.lane.deciding.max_steps if strand.lane else None
         due = at.next_step if at else None
@@ -463,7 +358,7 @@ class Expander:
         _check_range(node, at, first, last, horizon)
         return first, last
 
-    def _recipe(self, strand: Strand, node: Node, scope: _Scope, full: Cell) -> tuple[canon.Digest, Recipe]:
+    def _recipe(self, strand: Strand, node: Node, scope: Scope, full: Cell) -> tuple[canon.Digest, Recipe]:
         where: tuple[Any, ...] = (node.path, strand.number if strand.lane is None else -1 - strand.lane.index)
         if node.config_varies:
             where = (*where, scope.iteration, tuple(full.items()))
@@ -475,7 +370,7 @@ class Expander:
                 self._recipes.clear()
         return found
 
-    def _make_recipe(self, strand: Strand, node: Node, scope: _Scope, full: Cell) -> Recipe:
+    def _make_recipe(self, strand: Strand, node: Node, scope: Scope, full: Cell) -> Recipe:
         lane = strand.lane
         root = lane.deciding.seed if lane else canon.digest("dsec/root/1", [node.path, dict(strand.group)])
         return Recipe(
@@ -495,7 +390,7 @@ class Expander:
 
     # ---- strands ---------------------------------------------------------------------------------------
 
-    def _top(self, strand: Strand) -> _Scope:
+    def _top(self, strand: Strand) -> Scope:
         return self._scopes[strand.number]
 
     def _matching(self, strand: Strand, name: str, gather: tuple[str, ...] | None) -> list[Strand]:
@@ -550,17 +445,13 @@ def _read_by(condition: values.Expr | None) -> tuple[str, ...]:
     return values.metric_stages(condition) if condition is not None else ()
 
 
-def _named(name: str, cell: Cell) -> str:
-    return f"{name}@{label_of(cell)}" if cell else name
-
-
 def _input(value: Found) -> Input:
-    if isinstance(value, _Ref):
+    if isinstance(value, Ref):
         return Input((value.source,))
     return Input(tuple(ref.source for _, ref in value), tuple(label for label, _ in value))
 
 
-def _stream(node: Node, scope: _Scope, label: str) -> str:
+def _stream(node: Node, scope: Scope, label: str) -> str:
     if not node.named_stream:
         return label if node.is_rollout else ""
     iteration = ".".join(map(str, scope.iteration))
@@ -568,10 +459,10 @@ def _stream(node: Node, scope: _Scope, label: str) -> str:
 
 
 def _starts_stream(node: Node, ref: object, label: str) -> bool:
-    return node.is_rollout and isinstance(ref, _Ref) and (ref.reseed or ref.label != label)
+    return node.is_rollout and isinstance(ref, Ref) and (ref.reseed or ref.label != label)
 
 
-def _keys_of(scope: _Scope) -> Iterator[PlanKey]:
+def _keys_of(scope: Scope) -> Iterator[PlanKey]:
     for made in scope.made.values():
         yield from (call[0] for call in made.calls.values() if call is not None)
         for grid in (made.carries or {}).values():
@@ -579,8 +470,8 @@ def _keys_of(scope: _Scope) -> Iterator[PlanKey]:
 
 
 def _joined(
-    axes: tuple[str, ...], finals: Mapping[tuple[Any, ...], Mapping[str, _Grid]], names: tuple[str, ...]
-) -> dict[str, _Grid]:
+    axes: tuple[str, ...], finals: Mapping[tuple[Any, ...], Mapping[str, Grid]], names: tuple[str, ...]
+) -> dict[str, Grid]:
     """The last carries of a loop's cells as one grid a name."""
     if not axes:
         return dict(finals[()])
@@ -588,7 +479,7 @@ def _joined(
     for name in names:
         inner = next(iter(finals.values()))[name]
         refs = {(*cell, *place): ref for cell, final in finals.items() for place, ref in final[name].refs.items()}
-        joined[name] = inner if inner.init else _Grid((*axes, *inner.axes), refs)
+        joined[name] = inner if inner.init else Grid((*axes, *inner.axes), refs)
     return joined
 
 
@@ -612,7 +503,7 @@ def _interleaved(runs: Sequence[Iterator[StageCall | Pending]]) -> Iterator[Stag
             yield Pending(tuple(itertools.chain(blocked)))
 
 
-def _check_range(node: Node, at: _Ref | None, first: int, last: int, horizon: int | None) -> None:
+def _check_range(node: Node, at: Ref | None, first: int, last: int, horizon: int | None) -> None:
     if last < first:
         raise _problem(node, "steps", f"the range {first}-{last} ends before it starts")
     if horizon is not None and last > horizon - 1:

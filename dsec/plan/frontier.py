@@ -13,7 +13,8 @@ from typing import Any
 
 from dsec.core.stage import PlanKey, StageCall, StageResult
 from dsec.plan import values
-from dsec.plan.expand import Expander, Pending, Strand
+from dsec.plan.expand import Expander
+from dsec.plan.grids import Pending, Strand
 from dsec.plan.nodes import CallFacts, Node, StageGraph
 
 __all__ = ["Frontier"]

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from dsec.core.stage import Edge, PlanKey
 from dsec.errors import UsageError
-from dsec.plan.expand import Expander, Pending, Strand
+from dsec.plan.expand import Expander
 from dsec.plan.frontier import Frontier
+from dsec.plan.grids import Pending, Strand
 from dsec.plan.locate import did_you_mean
 from dsec.plan.nodes import StageGraph
 

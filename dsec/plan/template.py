@@ -114,7 +114,8 @@ class Climber:
         self.best_score *= self.patience  # an old score was perhaps luck
         if score >= self.best_score:
             self.best, self.best_score = self.trial, score
-        self.trial = self.best + SPREAD * self.rng.normal(size=self.best.shape)
+        trial = self.best + SPREAD * self.rng.normal(size=self.best.shape)
+        self.trial = trial / np.linalg.norm(trial)  # only the direction counts
         return {"score": score, "best_score": self.best_score}
 
     def state_dict(self):

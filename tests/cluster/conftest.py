@@ -1,29 +1,18 @@
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
+import listed_plan as fakes
 import pytest
-
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))  # the body of these tests is imported by workers under its plain name
-
-import fakes
+from listed_plan import Run, local
 
 from dsec.engine import drive, events
 from dsec.engine.cluster import LocalCluster
 from dsec.engine.dispatch import Limits
 from dsec.engine.shape import ClusterShape
-from dsec.runtime.numerics import VARIABLES
 from dsec.store import root
 from dsec.store.root import Store
-
-Run = Callable[..., drive.Outcome]
-
-
-def local(shape: ClusterShape, run: Callable[..., str] = fakes.body) -> LocalCluster:
-    return LocalCluster(shape, HERE, VARIABLES, run=run)
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import HERE, Run, local
-from fakes import Plan, chain, out
+from listed_plan import HERE, Plan, Run, chain, local, out
 
 from dsec.engine import events
 from dsec.engine.cluster import LocalCluster
@@ -141,7 +140,7 @@ import sys
 sys.path[:0] = [{tests!r}, {project!r}]
 if __name__ == "__main__":
     from pathlib import Path
-    import fakes
+    import listed_plan as fakes
     from dsec.engine import drive
     from dsec.engine.cluster import LocalCluster
     from dsec.engine.shape import ClusterShape

@@ -10,13 +10,13 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import Run
 from distributed import Client
-from fakes import Plan, chain, environment, out
+from listed_plan import Plan, Run, body, chain, environment, local, out
 
 from dsec.core.stage import Placement
 from dsec.engine import borders, events, lower, resolve
 from dsec.engine.cluster import LocalCluster
+from dsec.engine.shape import ClusterShape
 from dsec.errors import StageError, Unsatisfiable
 from dsec.store.root import Store
 
@@ -159,10 +159,6 @@ def test_a_damaged_input_makes_its_producer_run_again(
 
 
 def test_explicit_counts_make_separate_processes(run: Run, heard: list[events.Event]) -> None:
-    from conftest import local
-
-    from dsec.engine.shape import ClusterShape
-
     with local(ClusterShape(cpu=2, gpu=1)) as cluster:
         plan = Plan()
         for lane in range(4):
@@ -182,8 +178,6 @@ def test_explicit_counts_make_separate_processes(run: Run, heard: list[events.Ev
 
 def test_the_scheduler_keeps_keys_annotations_and_groups(two: LocalCluster, store: Store, tmp_path: Path) -> None:
     """Pins what DSec relies on in Dask: keys by stage, resources, priority, edges to earlier graphs."""
-    from fakes import body
-
     plan = Plan()
     first = plan.add("train.collect", does="sleep:0.01", lane="a", priority=3)
     second = plan.add("train.learn", inputs={"x": out(first)}, lane="a", placement=Placement("gpu"))
@@ -259,9 +253,5 @@ def test_a_dry_run_says_what_would_run(two: LocalCluster, run: Run, store: Store
 
 
 def test_a_port_that_is_taken_is_no_trouble() -> None:
-    from conftest import local
-
-    from dsec.engine.shape import ClusterShape
-
     with socket.create_server(("127.0.0.1", 0)), local(ClusterShape(cpu=1)) as cluster:
         assert cluster.dashboard.startswith("http://127.0.0.1:")

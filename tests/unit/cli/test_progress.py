@@ -60,7 +60,8 @@ def test_a_remaining_time_is_told_after_a_few_calls() -> None:
     assert tally.remaining(4.0, tally.total()) is None
     for number in range(4):
         happened.count(tally, finished(number), 4.0)
-    assert tally.remaining(8.0, tally.total()) == pytest.approx(12.0)
+    assert tally.began == 0.0
+    assert tally.remaining(12.0, tally.total()) == pytest.approx(12.0)
 
 
 def test_lines_are_throttled() -> None:

@@ -131,6 +131,14 @@ def test_a_run_that_is_stopped_says_so_in_both_streams(api: FakeApi, call: Call,
     assert ended.err.splitlines()[-1] == "to continue: dsec run p.yaml --json"
 
 
+def test_an_interrupted_run_that_came_to_its_summary_is_told_once(api: FakeApi, call: Call) -> None:
+    api.summary = summary(status="stopped", errors=(Interrupted("stopped by the user"),), tables=())
+    ended = call("run", "p.yaml")
+    assert ended.status == 130
+    assert ended.err.count("error[interrupted]") == 1
+    assert ended.err.splitlines()[-1] == "to continue: dsec run p.yaml"
+
+
 def test_ctrl_c_ends_with_130(api: FakeApi, call: Call) -> None:
     api.run_error = KeyboardInterrupt()
     ended = call("run", "p.yaml")

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import fakes
+import listed_plan as fakes
 import pytest
-from fakes import Plan, chain, out
-from serial import Serial
+from listed_plan import Plan, chain, out
+from serial_cluster import Serial
 
 from dsec.core.stage import Placement, StageCall
 from dsec.engine import drive, events
@@ -140,10 +140,10 @@ def test_results_are_forgotten_once_nobody_can_refer_to_them(bench: Bench, monke
     class Tail(Plan):
         def _settle(self, key: Any) -> None:
             done = [call.plan_key for call in self.calls if call.plan_key in self.results]
-            self._retired += [k for k in done[:-1] if k not in self.dropped]
-            self.dropped |= set(done[:-1])
+            self._retired += [k for k in done[:-1] if k not in dropped]
+            dropped.update(done[:-1])
 
-        dropped: set[Any] = set()
+    dropped: set[Any] = set()
 
     plan = Tail()
     chain(plan, 50, "a")
@@ -379,7 +379,7 @@ def test_a_run_of_hits_imports_nothing_heavy(bench: Bench) -> None:
     script = f"""
 import sys
 sys.path[:0] = {sys.path!r}
-import fakes
+import listed_plan as fakes
 from pathlib import Path
 from dsec.engine import drive
 from dsec.store import root
@@ -387,7 +387,8 @@ plan = fakes.Plan()
 first = plan.add("first")
 left, right = (plan.add("middle", inputs={{"x": fakes.out(first)}}) for _ in range(2))
 plan.add("last", inputs={{"both": [fakes.out(left), fakes.out(right)]}})
-outcome = drive.drive(plan, root.open_store({str(bench.store.path)!r}), cluster=lambda: 1 / 0, root=Path("."), run_id="x")
+store = root.open_store({str(bench.store.path)!r})
+outcome = drive.drive(plan, store, cluster=lambda: 1 / 0, root=Path("."), run_id="x")
 assert outcome.hits == 4, outcome
 print(*(m for m in ("dask", "distributed", "numpy", "torch", "zarr", "sqlalchemy", "networkx", "rich", "psutil")
         if m in sys.modules))

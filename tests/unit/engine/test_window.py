@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulator import Cluster, capacity, chain, fan, offer
+from window_simulator import Cluster, capacity, chain, fan, offer
 
 from dsec.core.stage import PlanKey
 from dsec.engine import moves

@@ -6,6 +6,8 @@ import pytest
 from dsec.core import state
 from dsec.core.records import TRACE_COLUMNS
 from dsec.runtime import chain, environments, rollout, trace
+from dsec.store import anchors, view
+from dsec.testing.blobs import MemoryBlobs
 from dsec.testing.environments import Wanderer, round_trip, spec_of
 
 
@@ -141,3 +143,25 @@ def test_columns_come_back_from_a_recovery_tree():
     other.load(round_trip(columns.tree()))
     assert state.equal(other.batch(1), columns.batch(1))
     assert other.stats() == columns.stats()
+
+
+def test_zarr_reads_a_trace_by_its_columns():
+    zarr = pytest.importorskip("zarr")
+    made = rolled(num_envs=2).trace
+    blobs = MemoryBlobs()
+    group = zarr.open_group(view.zarr_store(blobs, anchors.put(blobs, made).anchor_id), mode="r")
+    assert {name for name, _ in group.arrays()} == set(TRACE_COLUMNS)
+    assert all(np.array_equal(group[name][:], made[name]) for name in TRACE_COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("num_envs", "link"),
+    [
+        (None, "7b636c7d2945a9505b74a169d9f03c63"),
+        (2, "b2cfa08411c2dfdab46500814c5ed51d7288c2f3f3edb9d4f1c49ad03ebb0819"),
+    ],
+)
+def test_the_chain_of_format_1_stays(num_envs, link):
+    """If this must change, so must `dsec.core.bodies.RUNTIME_SEMANTICS`: every stored result would differ."""
+    made = rolled("dsec.testing.environments:Corridor", steps=300, num_envs=num_envs).trace
+    assert made["hash"][-1].tobytes().hex() == link

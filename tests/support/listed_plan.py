@@ -7,13 +7,32 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dsec.core import keys
 from dsec.core.stage import Edge, Input, Placement, PlanKey, Recipe, StageCall, StageResult
 from dsec.plan.nodes import CallFacts, Retry
+
+if TYPE_CHECKING:
+    from dsec.engine.cluster import LocalCluster
+    from dsec.engine.drive import Outcome
+    from dsec.engine.shape import ClusterShape
+
+HERE = Path(__file__).parent
+Run = Callable[..., "Outcome"]
+
+_CPU = Placement()
+_PATIENT = Retry()
+
+
+def local(shape: ClusterShape, run: Callable[..., str] | None = None) -> LocalCluster:
+    from dsec.engine.cluster import LocalCluster
+    from dsec.runtime.numerics import VARIABLES
+
+    return LocalCluster(shape, HERE, VARIABLES, run=run or body)
 
 
 @dataclass
@@ -36,8 +55,8 @@ class Plan:
         inputs: dict[str, Sequence[Edge] | Edge] | None = None,
         does: str = "",
         lane: str = "",
-        placement: Placement = Placement(),
-        retry: Retry = Retry(),
+        placement: Placement = _CPU,
+        retry: Retry = _PATIENT,
         timeout: float | None = None,
         target: bool = True,
         cache: str = "use",

@@ -1,4 +1,4 @@
-"""Cluster and executor without Dask: each link runs at once, in order, in this process. The oracle of other executors."""
+"""Cluster and executor without Dask: each link runs at once, in order, in this process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from simulator import capacity
+from window_simulator import capacity
 
 from dsec.core.stage import PlanKey, StageResult
 from dsec.engine.borders import Capacity, Done, Erred, Job, Outcry, Site
