@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from dsec.audit import report as reporting
 from dsec.audit import why as explaining
-from dsec.code import Fingerprint, Project, changes
+from dsec.code import Fingerprint, Project, bundle, changes
 from dsec.core import canon, keys
 from dsec.core.answers import Preview, PreviewRow, RunRow, RunSummary, Table, Why, Workers
 from dsec.core.session import new_session
@@ -130,7 +130,10 @@ class Plan:
     def compiled(self, known: Mapping[str, str | None], store: Store | None, salt: str = "") -> StageGraph:
         """Its stages and sessions with their specs hashed."""
         project = self._project(_cache(store))
-        sourcing = compiling.Sourcing(lambda uses: self._fingerprint(project, uses).digest, *_signatures(project))
+        outputs, takes = _signatures(project)
+        sourcing = compiling.Sourcing(
+            lambda uses: self._fingerprint(project, uses).digest, outputs, takes, lambda: _bundled(project, store)
+        )
         headers = {anchor: _header(store, anchor) for anchor in compiling.anchors_of(self.written)}
         return compiling.compile_plan(
             self.written, self.document, sourcing, classes=known, anchors=headers, salt=salt
@@ -185,6 +188,18 @@ class Plan:
         except PlanError as error:
             return error.problems
         return ()
+
+
+def _bundled(project: Project, store: Store | None) -> str | None:
+    """Digest of the sources of all code that was fingerprinted, which the store then holds."""
+    sources = bundle.bundle(_memo(project).values(), project)
+    if store is None or not sources["modules"]:
+        return None
+    digest = bundle.bundle_digest(sources)
+    name = f"code/bundles/{digest}"
+    if store.blobs.size(name) is None:
+        stores.put_json(store, name, bundle.to_json(sources))
+    return digest
 
 
 def _existing(place: Path) -> Store | None:

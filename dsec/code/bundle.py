@@ -16,7 +16,7 @@ from dsec.code.fingerprint import Fingerprint, Project
 from dsec.code.problem import CodeProblem
 from dsec.core import canon
 
-__all__ = ["bundle", "bundle_digest", "loaded", "loaded_differs", "unpack", "watch_imports"]
+__all__ = ["bundle", "bundle_digest", "loaded", "loaded_differs", "to_json", "unpack", "watch_imports"]
 
 
 def bundle(fingerprints: Iterable[Fingerprint], project: Project) -> dict[str, Any]:
@@ -65,6 +65,16 @@ def bundle_digest(sources: Mapping[str, Any]) -> canon.Digest:
     """Digest of a bundle: the same sources have one, wherever they lay."""
     raw = {name: canon.blob_digest(_raw(source)) for name, source in sources["modules"].items()}
     return canon.digest("dsec/code-bundle/1", {"modules": raw, "packages": sorted(sources["packages"])})
+
+
+def to_json(sources: Mapping[str, Any]) -> dict[str, Any]:
+    """A bundle as JSON can hold it, with the digest of each source; bytes that are no UTF-8 stand as hexadecimal."""
+    modules = sources["modules"]
+    return {
+        "digests": {name: canon.blob_digest(_raw(source)) for name, source in modules.items()},
+        "modules": {name: s if isinstance(s, str) else {"hex": bytes(s).hex()} for name, s in modules.items()},
+        "packages": sources["packages"],
+    }
 
 
 def _raw(source: str | bytes) -> bytes:

@@ -81,10 +81,12 @@ def _fields(node: ast.AST) -> list[tuple[str, object]]:
 
 
 def _joined(values: list[ast.expr]) -> list[ast.expr]:
-    """Parts of an f-string, neighbouring texts made one: where they are split depends on the version."""
+    """Parts of an f-string, neighbouring texts made one and empty ones dropped: that depends on the version."""
     out: list[ast.expr] = []
     for value in values:
         last = out[-1] if out else None
+        if isinstance(value, ast.Constant) and value.value == "":
+            continue
         if isinstance(value, ast.Constant) and isinstance(last, ast.Constant):
             out[-1] = ast.Constant(str(last.value) + str(value.value))
         else:

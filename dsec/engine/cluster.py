@@ -28,7 +28,7 @@ from dsec.engine import host, lower, plugins, trampoline
 from dsec.engine.borders import Capacity, Offer, Site
 from dsec.engine.shape import ClusterShape, Process
 from dsec.engine.submit import DaskExecutor
-from dsec.errors import ClusterError, UsageError
+from dsec.errors import ClassMismatch, ClusterError, UsageError
 from dsec.store.root import Store
 
 __all__ = ["CONFIG", "LocalCluster", "RemoteCluster", "connect", "run_worker"]
@@ -84,6 +84,8 @@ class LocalCluster:
         self._run = run
         self._limit = shape.worker_memory()
         self._scratch = Path(tempfile.mkdtemp(prefix="dsec-"))
+        self._environment = dict(os.environ)  # Dask sets the workers' variables in this process, too
+        self._executors: list[DaskExecutor] = []
         self._config = dask.config.set(dict(CONFIG))
         _quiet()
         self._dask = self._start()
@@ -94,7 +96,7 @@ class LocalCluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close(at_once=kind is not None)
+        self.close()
 
     @property
     def address(self) -> str:
@@ -122,7 +124,8 @@ class LocalCluster:
     def executor(self, store: Store, site: Site) -> DaskExecutor:
         """A way to run calls on it."""
         emulated = all(offer.emulated for offer in self.capacity.offers if offer.kind == "gpu")
-        return DaskExecutor(self.address, store, site, emulated=emulated, run=self._run)
+        self._executors.append(DaskExecutor(self.address, store, site, emulated=emulated, run=self._run))
+        return self._executors[-1]
 
     def remake(self) -> bool:
         """Make scheduler and workers anew."""
@@ -130,9 +133,10 @@ class LocalCluster:
         self._dask = self._start()
         return True
 
-    def close(self, *, at_once: bool = False) -> None:
-        """End all processes; ``at_once`` without waiting for what they run."""
-        self._end(at_once)
+    def close(self) -> None:
+        """End all processes, at once if what they run was given up: what they wrote is whole in any case."""
+        self._end(at_once=any(executor.gave_up for executor in self._executors))
+        _restore(self._environment)
         self._config.__exit__(None, None, None)
         shutil.rmtree(self._scratch, ignore_errors=True)
 
@@ -206,9 +210,35 @@ class RemoteCluster:
         """Its workers are not ours to make."""
         return False
 
-    def close(self, *, at_once: bool = False) -> None:  # noqa: ARG002 - as LocalCluster.close
+    def class_records(self) -> dict[str, dict[str, Any]]:
+        """Record of the runtime class by kind of worker, as JSON; asks one worker per kind and device.
+
+        Raises
+        ------
+        ClassMismatch
+            If workers of one kind are of different classes.
+        """
+        return class_records(self._client)
+
+    def close(self) -> None:
         """Leave it; it goes on."""
         self._client.close(timeout=2)
+
+
+def class_records(client: Client) -> dict[str, dict[str, Any]]:
+    """Record of the runtime class by kind of worker, as its workers say it."""
+    said: dict[str, dict[str, dict[str, Any]]] = {}
+    for worker, answer in client.run(plugins.class_records).items():
+        for kind, record in answer.items():
+            said.setdefault(kind, {})[worker] = record
+    for kind, records in said.items():
+        ids = sorted({record["class_id"] for record in records.values()})
+        if len(ids) > 1:
+            raise ClassMismatch(
+                f"its {kind} workers are of {len(ids)} runtime classes, {', '.join(i[:12] for i in ids)}",
+                hint="a run needs one class per kind: use workers on equal processors with equal versions",
+            )
+    return {kind: next(iter(records.values())) for kind, records in sorted(said.items())}
 
 
 def connect(address: str) -> RemoteCluster:
@@ -297,24 +327,32 @@ def worker_options(
         "memory_limit": memory,
         "local_directory": str(scratch),
         "preload": ["dsec.engine.preload"],
-        "variables": _environment(process, root, variables),
+        "variables": _environment(root, variables),
+        "own": _own_environment(process),
     }
 
 
-def _environment(process: Process, root: Path, variables: Mapping[str, str]) -> dict[str, str]:
-    package = Path(__file__).parents[2]
-    path = [str(root), *([str(package)] if package != root else []), os.environ.get("PYTHONPATH", "")]
-    seen = {"CUDA_VISIBLE_DEVICES": process.visible} if process.visible else {}
+def _environment(root: Path, variables: Mapping[str, str]) -> dict[str, str]:
+    package = str(Path(__file__).parents[2])
+    path = [str(root), package, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     return {
         **variables,
-        **seen,
         "PYTHONHASHSEED": "0",
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(part for part in path if part)),
         "DSEC_ROOT": str(root),
         "DASK_LOGGING__DISTRIBUTED": "critical",
-        trampoline.WORKER_NAME: process.name,
-        trampoline.WORKER_DEVICE: process.device,
     }
+
+
+def _own_environment(process: Process) -> dict[str, str]:
+    seen = {"CUDA_VISIBLE_DEVICES": process.visible} if process.visible else {}
+    return {**seen, trampoline.WORKER_NAME: process.name, trampoline.WORKER_DEVICE: process.device}
+
+
+def _restore(environment: Mapping[str, str]) -> None:
+    for name in os.environ.keys() - environment.keys():
+        del os.environ[name]
+    os.environ.update(environment)
 
 
 def _scheduler_options() -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 from distributed import Nanny
 from distributed.core import rpc
 
-__all__ = ["OUT_OF_MEMORY", "Host", "end_worker", "executing", "worker_count"]
+__all__ = ["OUT_OF_MEMORY", "Host", "class_records", "end_worker", "executing", "worker_count"]
 
 OUT_OF_MEMORY = "worker-restart-memory"
 """Topic on which a nanny says that it ended its worker for its memory: worker, pid, rss."""
@@ -22,6 +22,19 @@ def executing(dask_scheduler: Any) -> dict[str, tuple[str, float]]:
         for ws in dask_scheduler.workers.values()
         for ts, seconds in ws.executing.items()
     }
+
+
+def class_records(dask_worker: Any) -> dict[str, dict[str, Any]]:
+    """Record of the runtime class of a worker of DSec by kind; empty for other workers."""
+    from dsec.engine import trampoline
+    from dsec.runtime import numerics
+
+    kinds = [kind for kind in ("cpu", "gpu") if kind in dask_worker.state.total_resources]
+    gpu = os.environ.get(trampoline.WORKER_DEVICE, "cpu")
+    devices = {kind: gpu if kind == "gpu" else "cpu" for kind in kinds}
+    if kinds:
+        numerics.verify()
+    return {kind: numerics.class_record(device).to_json() for kind, device in devices.items()}
 
 
 async def end_worker(dask_scheduler: Any, worker: str) -> None:
@@ -45,13 +58,16 @@ class Host(Nanny):  # type: ignore[misc]
     Parameters
     ----------
     variables
-        Set before the worker's process starts.
+        Set before the worker's process starts, the same for all workers of a cluster: Dask sets them in its own
+        process, where nannies start theirs side by side.
+    own
+        Set by the process itself before it imports anything of ours.
     """
 
-    def __init__(self, *args: Any, variables: Mapping[str, str], **options: Any) -> None:
+    def __init__(self, *args: Any, variables: Mapping[str, str], own: Mapping[str, str], **options: Any) -> None:
         super().__init__(*args, **options)
         self.pre_spawn_env = self.pre_spawn_env | dict(variables)  # type: ignore[has-type]
-        self.env = self.env | self.pre_spawn_env  # type: ignore[has-type]
+        self.env = self.env | self.pre_spawn_env | dict(own)  # type: ignore[has-type]
 
     def end_at_once(self) -> None:
         """Kill the worker without asking; what it wrote is whole, since every write of the store is."""

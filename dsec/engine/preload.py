@@ -6,10 +6,13 @@ numerics are the ones that keys name.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
+from dsec.code import bundle
 from dsec.engine.trampoline import WORKER_NAME
 
 __all__ = ["dask_setup"]
@@ -21,3 +24,10 @@ def dask_setup(worker: Any) -> None:
     root = os.environ.get("DSEC_ROOT")
     if root and root not in sys.path:
         sys.path.insert(0, root)
+    bundle.watch_imports([Path(folder) for folder in (root, *_environments()) if folder])
+
+
+def _environments() -> list[str]:
+    """Where the environments that come with DSec lie; an installation may have them outside of the project."""
+    found = importlib.util.find_spec("dsec_envs")
+    return list(found.submodule_search_locations or ()) if found is not None else []

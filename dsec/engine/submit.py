@@ -53,6 +53,8 @@ class DaskExecutor:
         emulated: bool,
         run: Callable[..., str] = trampoline.run_call,
     ) -> None:
+        self.gave_up = False
+        """Whether it was closed while calls were at the cluster."""
         self._store = store
         self._site = site
         self._emulated = emulated
@@ -122,6 +124,7 @@ class DaskExecutor:
 
     def close(self) -> None:
         """Forget all calls and leave the scheduler."""
+        self.gave_up = self.gave_up or bool(self._futures)
         with contextlib.suppress(Exception):  # the scheduler may be gone, and with it all there is to forget
             self.recall(list(self._futures))
         self._client.close(timeout=2)

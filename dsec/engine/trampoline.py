@@ -109,10 +109,14 @@ def _store(path: str, durability: str) -> Store:
 def _facts(kind: str, run_id: str) -> WorkerFacts:
     from dsec.runtime.facts import RECOVERY_SECONDS, WorkerFacts
 
-    device = os.environ.get(WORKER_DEVICE, "cpu") if kind == "gpu" else "cpu"
+    device = _device(kind)
     name = os.environ.get(WORKER_NAME, f"process-{os.getpid()}")
     every = float(os.environ.get(RECOVERY, RECOVERY_SECONDS))
     return WorkerFacts(kind, device, name, _class_id(device), run_id, every)
+
+
+def _device(kind: str) -> str:
+    return os.environ.get(WORKER_DEVICE, "cpu") if kind == "gpu" else "cpu"
 
 
 @functools.lru_cache(maxsize=2)

@@ -45,6 +45,8 @@ class Sourcing:
     """Body -> names of what it returns, None where only running it tells."""
     takes: Callable[[str, str], bool] = lambda _body, _name: False
     """Whether a body has a parameter of that name."""
+    bundle: Callable[[], str | None] = lambda: None
+    """Digest of the sources of all that was asked for; asked last."""
 
 
 def compile_plan(
@@ -132,7 +134,15 @@ class _Compilation:
             nodes.append(self._node(placed))
         lanes = tuple(self._lane(index, cell) for index, cell in enumerate(self.cells))
         return StageGraph(
-            self.plan.name, tuple(nodes), lanes, self.session_axes, self.params, classes, anchors, salt=salt
+            self.plan.name,
+            tuple(nodes),
+            lanes,
+            self.session_axes,
+            self.params,
+            classes,
+            anchors,
+            self.sourcing.bundle(),
+            salt,
         )  # fmt: skip
 
     # ---- sessions --------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from dsec.core import bodies, canon, keys
 from dsec.core.stage import AnchorId, Edge, Input, Placement, PlanKey, Recipe, StageCall
 from dsec.errors import PlanError, Problem
 from dsec.plan import values
-from dsec.plan.grids import Grid, Made, Pending, Ref, Scope, Strand, named
+from dsec.plan.grids import UNKNOWN, Grid, Made, Pending, Ref, Scope, Strand, named
 from dsec.plan.nodes import (
     CallFacts,
     Cell,
@@ -184,7 +184,7 @@ class Expander:
             }
             self._retire(sorted(own - kept))
             own &= kept
-            if loop.until is not None and (yield from self._met(strand, loop.until, inner, full)):
+            if loop.until is not None and (yield from self._met(strand, loop.until, inner, full, unknown=False)):
                 break
         finals[tuple(cell.values())] = carries
 
@@ -224,17 +224,22 @@ class Expander:
     def _wanted(self, strand: Strand, node: Node, scope: Scope, full: Cell) -> Calls[bool]:
         if node.when is None:
             return True
-        return (yield from self._met(strand, node.when, scope, full))
+        return (yield from self._met(strand, node.when, scope, full, unknown=True))
 
-    def _met(self, strand: Strand, condition: values.Expr, scope: Scope, full: Cell) -> Calls[bool]:
+    def _met(self, strand: Strand, condition: values.Expr, scope: Scope, full: Cell, *, unknown: bool) -> Calls[bool]:
+        """Whether a condition holds; ``unknown`` where a dry run can't tell."""
         watched: dict[str, PlanKey | None] = {}
         for name in values.metric_stages(condition):
             watched[name] = self._metric_call(strand, scope, name, full)
         due = tuple(key for key in watched.values() if key is not None)
         while missing := tuple(key for key in due if self._stats(key) is None):
             yield Pending(missing)
+        if any(self._stats(key) is UNKNOWN for key in due):
+            return unknown
         metrics = {name: dict(self._stats(key) or {}) if key else {} for name, key in watched.items()}
-        return bool(self._value(condition, strand, scope, full, metrics))
+        # A stat without a value (no episode ended) makes no condition true.
+        read = [metrics[path[1]].get(path[2], 0) for path in condition.reads if path[0] == "metrics" and len(path) > 2]
+        return None not in read and bool(self._value(condition, strand, scope, full, metrics))
 
     def _metric_call(self, strand: Strand, scope: Scope, name: str, full: Cell) -> PlanKey | None:
         inner: Scope | None = scope

@@ -14,7 +14,7 @@ from typing import Any
 from dsec.core.stage import PlanKey, StageCall, StageResult
 from dsec.plan import values
 from dsec.plan.expand import Expander
-from dsec.plan.grids import Pending, Strand
+from dsec.plan.grids import UNKNOWN, Pending, Strand
 from dsec.plan.nodes import CallFacts, Node, StageGraph
 
 __all__ = ["Frontier"]
@@ -121,7 +121,7 @@ class Frontier:
     def done(self, plan_key: PlanKey, result: StageResult | None) -> None:
         """A call has its result; None in a dry run."""
         if self._stages.pop(plan_key, "") in self._watched:
-            self._stats[plan_key] = result.stats if result is not None else {}
+            self._stats[plan_key] = result.stats if result is not None else UNKNOWN
         self._facts.pop(plan_key, None)
         for number in self._owners.pop(plan_key, ()):
             progress = self._progress[number]

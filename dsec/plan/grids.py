@@ -12,7 +12,11 @@ from typing import Any
 from dsec.core.stage import AnchorId, Edge, PlanKey
 from dsec.plan.nodes import Cell, Lane, Node, Position, label_of
 
-__all__ = ["Grid", "Made", "Pending", "Ref", "Scope", "Strand", "named"]
+__all__ = ["UNKNOWN", "Grid", "Made", "Pending", "Ref", "Scope", "Strand", "named"]
+
+
+UNKNOWN: Mapping[str, Any] = {}
+"""Stats of a call that a dry run would run: this very object, not any empty mapping."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dsec.core.stage import Edge, PlanKey
 from dsec.errors import UsageError
 from dsec.plan.expand import Expander
 from dsec.plan.frontier import Frontier
-from dsec.plan.grids import Pending, Strand
+from dsec.plan.grids import UNKNOWN, Pending, Strand
 from dsec.plan.locate import did_you_mean
 from dsec.plan.nodes import StageGraph
 
@@ -41,7 +41,7 @@ def _chosen(graph: StageGraph, patterns: Sequence[re.Pattern[str]]) -> tuple[fro
     numbers: dict[PlanKey, int] = {}
     chosen: list[PlanKey] = []
     missing = set(range(len(patterns)))
-    expander = Expander(graph, lambda _: {})
+    expander = Expander(graph, lambda _: UNKNOWN)
     for strand in _in_order(expander):
         for item in expander.calls(strand):
             if isinstance(item, Pending):

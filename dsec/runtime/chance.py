@@ -18,7 +18,7 @@ __all__ = ["Drawn", "of_this_thread"]
 _FUNCTIONS = tuple(
     name
     for name, value in vars(random).items()
-    if getattr(value, "__self__", None) is random._inst  # type: ignore[attr-defined]
+    if getattr(value, "__self__", None) is random._inst
 )
 
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import functools
 
 from dsec.code import bundle
-from dsec.core import canon
 from dsec.core.stage import StageCall
 from dsec.errors import CodeMismatch
-from dsec.store import anchors
-from dsec.store.blobs import BlobStore
+from dsec.store import root
+from dsec.store.root import Store
 
 __all__ = ["check"]
 
 
-def check(call: StageCall, blobs: BlobStore) -> None:
-    """Compare what is loaded with the call's bundle, the anchor of `dsec.code.bundle.bundle`; without one, nothing.
+def check(call: StageCall, store: Store) -> None:
+    """Compare what is loaded with the call's bundle, `dsec.code.bundle.bundle` as the driver stored it.
 
     The worker has called `dsec.code.bundle.watch_imports` before it imported users' code.
 
@@ -26,7 +25,7 @@ def check(call: StageCall, blobs: BlobStore) -> None:
     """
     if call.bundle is None:
         return
-    differing = bundle.loaded_differs(_digests(blobs, call.bundle))
+    differing = bundle.loaded_differs(_digests(store, call.bundle))
     if differing:
         others = f" and {len(differing) - 1} more" if len(differing) > 1 else ""
         raise CodeMismatch(
@@ -37,9 +36,6 @@ def check(call: StageCall, blobs: BlobStore) -> None:
 
 
 @functools.lru_cache(maxsize=16)
-def _digests(blobs: BlobStore, bundle_id: str) -> dict[str, str]:
-    modules = anchors.get(blobs, bundle_id)["modules"]
-    return {
-        name: canon.blob_digest(source.encode() if isinstance(source, str) else source)
-        for name, source in modules.items()
-    }
+def _digests(store: Store, bundle: str) -> dict[str, str]:
+    found: dict[str, str] = root.get_json(store, f"code/bundles/{bundle}")["digests"]
+    return found

@@ -87,12 +87,12 @@ def _executed(ctx: StageContext, original: StageCall, *, refresh: bool) -> Stage
     call, blobs = scope.call, scope.store.blobs
     failpoint.reached("stage.start")
     began = scope.clock()
-    sources.check(call, blobs)
+    sources.check(call, scope.store)
     given = inputs.loaded(original, call, blobs)
     with numerics.pinned(), numerics.isolated(ctx.root, f"global/{_stream(ctx)}") as watch:
         made = _asked(ctx, given)
         ids = dict(sorted({**outputs.stored(ctx, made), **ctx.made}.items()))
-    sources.check(call, blobs)  # once more, with all that the body imported
+    sources.check(call, scope.store)  # once more, with all that the body imported
     _say_touched(call, watch)
     failpoint.reached("stage.after-blobs")
     cost = _cost(ctx, watch, scope.clock() - began)

@@ -129,7 +129,7 @@ def test_an_interrupt_ends_a_run_within_two_seconds(run: Run, tmp_path: Path) ->
     thread.start()
     outcome = run(plan, cluster)
     thread.join()
-    cluster.close(at_once=True)
+    cluster.close()
     assert time.monotonic() - moments[0] < 2
     assert isinstance(outcome.stopped, Interrupted)
     assert outcome.ran == 5

@@ -18,7 +18,7 @@ MADE_FOLDERS = {"__pycache__", "build", "dist", "node_modules", "shared"}
 """Folders that tools or the workplace put beside them."""
 TESTED_ELSEWHERE = {"testing": "its contracts are run by tests/contracts"}
 """Layer -> where its tests are, if not in tests/unit."""
-TEST_FOLDERS = {"cluster", "contracts", "docs", "golden", "promises", "properties", "unit"}
+TEST_FOLDERS = {"cluster", "contracts", "docs", "golden", "promises", "properties", "support", "unit"}
 
 FILE_LINES = 600
 BODY_LINES = 50
