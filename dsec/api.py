@@ -55,6 +55,7 @@ __all__ = [
     "init",
     "load_plan",
     "parse_value",
+    "project_root",
     "run",
     "runs",
     "schema",
@@ -64,6 +65,7 @@ __all__ = [
 ]
 
 parse_value = load.parse_value
+project_root = load.project_root
 
 
 @dataclass(slots=True)
@@ -366,7 +368,11 @@ def _frontier(graph: StageGraph, chosen: Sequence[str]) -> Any:
 
 def _start(store: Store, graph: StageGraph, plan: Plan, chosen: Sequence[str]) -> records.Run:
     identity = plan.identity(chosen)
-    facts = {"path": str(plan.path), "params": _identified(dict(plan.params)), "select": list(chosen)}
+    facts: dict[str, Any] = {
+        "path": str(plan.path.resolve()),
+        "params": _identified(dict(plan.params)),
+        "select": list(chosen),
+    }
     facts["root"] = str(plan.root)
     facts["sessions"] = [lane.found_by for lane in graph.lanes if lane.agent is not None or lane.env is not None]
     return records.start_run(store, identity, _now(), plan=plan.name, facts=facts)
@@ -435,7 +441,9 @@ def _row(run: records.Run) -> RunRow:
     counts = run.end.counts if run.end is not None else {}
     calls, hits, ran, failed = (counts.get(name, 0) for name in ("calls", "hits", "ran", "failed"))
     seconds = run.end.seconds if run.end is not None else None
-    return RunRow(run.run_id, run.plan, reporting.status_of(run), run.started, calls, hits, ran, failed, seconds)
+    path, params = str(run.facts.get("path", "")), run.facts.get("params", {})
+    status = reporting.status_of(run)
+    return RunRow(run.run_id, run.plan, status, run.started, calls, hits, ran, failed, seconds, path, params)
 
 
 def show(store: Path, run_id: str) -> dict[str, Any]:

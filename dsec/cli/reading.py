@@ -100,8 +100,8 @@ def why(
     """
     from dsec import api
 
-    chosen = plan if plan is not None else newest_plan(arguments.store_of(store))
-    loaded = api.load_plan(chosen, params=arguments.params(param))
+    chosen, params = (plan, {}) if plan is not None else newest_plan(arguments.store_of(store))
+    loaded = api.load_plan(chosen, params={**params, **arguments.params(param)})
     answer = api.why(loaded, instance, store=store)
     if json:
         output.json_line(shown.why_json(answer))
@@ -111,37 +111,23 @@ def why(
         output.line(f"  {reason}")
 
 
-def newest_plan(store: Path) -> Path:
-    """File of the plan of the store's newest run, looked for by its name in the project.
+def newest_plan(store: Path) -> tuple[Path, dict[str, object]]:
+    """Plan file of the store's newest run, and the params it was started with.
 
     Raises
     ------
     UsageError
-        If nothing ran yet, or no file of the project holds a plan of that name.
+        If nothing ran yet, or the file is gone.
     """
     from dsec import api
 
     rows = api.runs(store)
     if not rows:
         raise UsageError(f"no run is in {store}", hint="name the plan: dsec why INSTANCE PLAN")
-    root = arguments.project_root(Path.cwd())
-    files = sorted([*root.glob("plans/*.yaml"), *root.glob("plans/*.yml"), *root.glob("*.yaml"), *root.glob("*.yml")])
-    for file in files:
-        if _name_of(file) == rows[0].plan:
-            return file
-    raise UsageError(
-        f"no file in {root / 'plans'} holds the plan {rows[0].plan!r} of the newest run",
-        hint="name the plan: dsec why INSTANCE PLAN",
-    )
-
-
-def _name_of(file: Path) -> str | None:
-    from dsec import api
-
-    try:
-        return api.load_plan(file).name
-    except (PlanError, UsageError):
-        return None
+    path = Path(rows[0].path)
+    if not path.is_file():
+        raise UsageError(f"the plan of the newest run, {path}, is gone", hint="name the plan: dsec why INSTANCE PLAN")
+    return path, dict(rows[0].params)
 
 
 def graph(

@@ -44,6 +44,9 @@ def bundle(fingerprints: Iterable[Fingerprint], project: Project) -> dict[str, A
         source = project.finder.source(name)
         if canon.blob_digest(content) != wanted[name] or source is None:
             raise _changed(name, source.file if source else "")
+        if not source.file.endswith(".py"):
+            # Compiled for one machine: its bytes are in the fingerprint, and it stays where it is.
+            continue
         modules[name] = _text(content)
         if source.is_package:
             packages.append(name)

@@ -144,9 +144,19 @@ def _installed(entry: Path) -> Installed | None:
     direct = _json(entry / "direct_url.json")
     if direct.get("dir_info", {}).get("editable"):
         return None
-    if "dir_info" in direct or "vcs_info" in direct:
-        version = f"{version} (RECORD {canon.blob_digest(_read(entry / 'RECORD'))[:16]})"
+    local = str(direct.get("url", "")).startswith("file:")
+    if local or "vcs_info" in direct:
+        version = f"{version} (RECORD {_recorded(entry)})"
     return Installed(_normal(name), version)
+
+
+def _recorded(entry: Path) -> str:
+    """Short digest of the files of a distribution, without those in which an installer notes places and times."""
+    lines = _read(entry / "RECORD").decode("utf-8", "replace").splitlines()
+    files = sorted(
+        line for line in lines if ".dist-info/" not in line and not line.startswith("..") and ".pyc," not in line
+    )
+    return canon.digest("dsec/code-record/1", files)[:16]
 
 
 def _tops(entry: Path) -> set[str]:

@@ -10,7 +10,7 @@ from typing import Any
 from dsec.code.cache import Cache
 from dsec.code.distributions import Distributions, unlisted
 from dsec.code.modules import Finder, Source
-from dsec.code.parse import Module, parse
+from dsec.code.parse import Module, opaque, parse
 from dsec.code.problem import CodeProblem, closest
 from dsec.code.resolve import Found, Reach, Reader
 from dsec.code.signature import Signature, read_signature, unknown_signature
@@ -167,7 +167,7 @@ class Project:
             raise CodeProblem("no-module", f"no module {module}", candidates=near, hint=hint)
         place = reader.find(found, chain)
         missing = ".".join(chain) if place is None else self._unknown_attribute(reader, place)
-        if not missing or any(unit.kind == "star" for unit in found.units) or "__getattr__" in found.bound:
+        if not missing or found.open:
             return place
         known = [unit.name for unit in found.definitions()] + list(found.bound)
         message = f"{module} has no {missing}"
@@ -205,7 +205,9 @@ class Project:
         module = self._parsed.get(source.name)
         if module is None:
             content = self._content(source)
-            module = parse(source.name, content, file=source.file, is_package=source.is_package)
+            compiled = source.path is not None and source.path.suffix != ".py"
+            read = opaque if compiled else parse
+            module = read(source.name, content, file=source.file, is_package=source.is_package)
             self._parsed[source.name] = module
         return module
 
@@ -322,9 +324,9 @@ def _statements(reach: Reach, module: Module) -> Iterator[list[str]]:
     for unit in module.units:
         if (module.name, id(unit)) not in reach.units:
             continue
-        if unit.kind == "statement":
+        if unit.kind in ("statement", "compiled"):
             yield ["statement", unit.digest]
-        elif unit.ordered:
+        elif unit.ordered or id(unit) in reach.kept:
             yield ["name", unit.name]
 
 

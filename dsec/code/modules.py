@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
 from pathlib import Path
 
 __all__ = ["Finder", "Source", "Whose"]
@@ -87,6 +89,9 @@ class Finder:
             return _beside(top)
         origin, folders = spec
         place = Path(folders[0]) if folders else Path(origin or "")
+        if top == ENVIRONMENTS and folders:
+            # Users' code wherever it is: people edit it in a checkout, and name it in plans.
+            return Whose("first-party", place.parent, place)
         vendored = any(part in _VENDORED for part in place.parts)
         if vendored or (origin and not origin.endswith(".py")) or not _free(place, self.root):
             return Whose("third-party", package=place)
@@ -111,8 +116,9 @@ class Finder:
         if init.is_file():
             return Source(name, init, self._shown(name, init), True)
         plain = stem.with_name(f"{stem.name}.py")
-        if plain.is_file():
-            return Source(name, plain, self._shown(name, plain), False)
+        for path in (plain, *_extensions(stem)):
+            if path.is_file():
+                return Source(name, path, self._shown(name, path), False)
         if stem.is_dir() and _free(stem, self.root):
             return Source(name, None, self._shown(name, stem), True)
         return None
@@ -133,7 +139,12 @@ def _regular(stem: Path) -> bool:
     """Whether a module, or a package with ``__init__``, stands there, and not in someone's virtual environment."""
     if (stem / "__init__.py").is_file():
         return _free(stem)
-    return stem.with_name(f"{stem.name}.py").is_file()
+    return any(path.is_file() for path in (stem.with_name(f"{stem.name}.py"), *_extensions(stem)))
+
+
+def _extensions(stem: Path) -> list[Path]:
+    """Files that a compiled module of that name could be."""
+    return [stem.with_name(f"{stem.name}{suffix}") for suffix in EXTENSION_SUFFIXES]
 
 
 def _free(place: Path, root: Path | None = None) -> bool:
@@ -155,12 +166,19 @@ def _spec(top: str) -> tuple[str | None, list[str]] | None:
         if find is None:
             continue
         try:
-            spec = find(top, None)
+            spec = find(top, _import_path() if finder is PathFinder else None)
         except (ImportError, ValueError, OSError, AttributeError):
             continue
         if spec is not None:
             return spec.origin, list(spec.submodule_search_locations or ())
     return None
+
+
+def _import_path() -> list[str]:
+    """The import path without the folder that Python adds for where it was started."""
+    here = str(Path.cwd())
+    meant = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return [entry for entry in sys.path if entry not in ("", ".") and (entry != here or entry in meant)]
 
 
 def _beside(top: str) -> Whose:

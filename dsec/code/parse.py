@@ -14,13 +14,19 @@ from dsec.code.tree import digest_of, meaningful
 from dsec.code.uses import Dynamic, Import, Use, Uses, analyse
 from dsec.core import canon
 
-__all__ = ["HARMLESS", "Module", "Unit", "parse"]
+__all__ = ["HARMLESS", "Module", "Unit", "opaque", "parse"]
 
 HARMLESS = frozenset({"abstractmethod", "classmethod", "property", "setter", "getter", "deleter", "staticmethod",
                       "override", "final", "cached_property", "overload"})  # fmt: skip
 """Decorators that neither look at annotations nor put what they decorate anywhere else."""
 
+_QUIETLY = frozenset((name,) for name in HARMLESS)
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
 _SIMPLE = (ast.Constant, ast.Tuple, ast.List, ast.Dict, ast.Set, ast.UnaryOp, ast.unaryop, ast.expr_context)
+
+_ACTS = (ast.Call, ast.NamedExpr)
+"""What makes a condition more than a condition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +34,7 @@ class Unit:
     """A definition, an assignment, an imported name or another statement of a module or class."""
 
     kind: str
-    """``function``, ``class``, ``assign``, ``import``, ``star`` or ``statement``."""
+    """``function``, ``class``, ``assign``, ``import``, ``star``, ``statement`` or ``compiled`` (a whole module)."""
     name: str
     """Qualified within the file: ``Agent.act``; of a statement ``<module>``."""
     binds: tuple[str, ...]
@@ -43,6 +49,8 @@ class Unit:
     """Methods and nested classes of a class."""
     attributes: frozenset[str] = frozenset()
     """Names that a class gives to its instances and itself."""
+    constants: frozenset[str] = frozenset()
+    """Names that a class body assigns."""
     bases: tuple[tuple[str, ...], ...] = ()
     """Base classes as chains of names."""
     marks: tuple[tuple[str, ...], ...] = ()
@@ -77,6 +85,15 @@ class Module:
         """Package that relative imports start from."""
         return self.name if self.is_package else self.name.rpartition(".")[0]
 
+    @property
+    def open(self) -> bool:
+        """Whether it may have names that its source doesn't show."""
+        return (
+            "__getattr__" in self.bound
+            or any(unit.kind in ("star", "compiled") for unit in self.units)
+            or not self.file.endswith(".py")
+        )
+
     def definitions(self) -> Iterator[Unit]:
         """Functions and classes, members after their class."""
         yield from _definitions(self.units)
@@ -85,7 +102,8 @@ class Module:
         """What ``__all__`` lists, None if there is none or it can't be read."""
         units = self.bound.get("__all__")
         node = next((node for node in self.tree.body if isinstance(node, ast.Assign) and _is_all(node)), None)
-        if not units or len(units) > 1 or node is None or not isinstance(node.value, (ast.List, ast.Tuple)):
+        changed = any(use.head == "__all__" for unit in self.units if unit.kind == "statement" for use in unit.uses)
+        if not units or len(units) > 1 or changed or node is None or not isinstance(node.value, (ast.List, ast.Tuple)):
             return None
         names = [item.value for item in node.value.elts if isinstance(item, ast.Constant)]
         return tuple(str(name) for name in names) if len(names) == len(node.value.elts) else None
@@ -128,6 +146,13 @@ def parse(name: str, source: bytes, *, file: str, is_package: bool) -> Module:
     units = tuple(_placed(unit, bound) for unit in units)
     bound = {name: [unit for unit in units if name in unit.binds] for name in bound}
     return Module(name, file, is_package, canon.blob_digest(source), tree, units, bound)
+
+
+def opaque(name: str, content: bytes, *, file: str, is_package: bool) -> Module:
+    """A compiled module: all of it is one statement, which counts by its bytes."""
+    digest = canon.blob_digest(content)
+    unit = Unit(kind="compiled", name="<module>", binds=(), digest=digest, line=1)
+    return Module(name, file, is_package, digest, ast.Module([], []), (unit,))
 
 
 def _placed(unit: Unit, bound: dict[str, list[Unit]]) -> Unit:
@@ -176,6 +201,8 @@ class _Reader:
             yield from self.units(node.body, guard.under(typing=True))
             yield from self.units(node.orelse, guard)
         else:
+            if any(isinstance(part, _ACTS) for part in ast.walk(node.test)):
+                yield from self._statement(ast.copy_location(ast.Expr(node.test), node), guard)
             yield from self.units(node.body, guard.under(node.test))
             yield from self.units(node.orelse, guard.under(ast.UnaryOp(op=ast.Not(), operand=node.test)))
 
@@ -203,7 +230,8 @@ class _Reader:
         name = f"{owner}.{node.name}" if owner else node.name
         unit = self._make("function", name, node, guard, owner)
         returns = analyse([node.returns], self.package).uses if node.returns else ()
-        return replace(unit, marks=tuple(_chain(mark) for mark in node.decorator_list), returns=tuple(returns))
+        marks = tuple(_chain(mark) for mark in node.decorator_list)
+        return replace(unit, marks=marks, returns=tuple(returns), ordered=_computes(node))
 
     def _class(self, node: ast.ClassDef, owner: str, guard: _Guard) -> Unit:
         name = f"{owner}.{node.name}" if owner else node.name
@@ -216,14 +244,15 @@ class _Reader:
                 members.append(self._class(inner, name, _Guard()))
             else:
                 rest.append(inner)
-        header = ast.ClassDef(
-            name=node.name, bases=node.bases, keywords=node.keywords, body=rest, decorator_list=node.decorator_list
-        )
+        header = _header(node, rest)
         outer = [*guard.nodes, *node.decorator_list, *node.bases, *(keyword.value for keyword in node.keywords)]
         found = analyse(outer, self.package, harmless=HARMLESS)
         inside = Scope(None, is_class=True)
         collect(rest, inside, self.package)
         within = analyse(rest, self.package, scope=inside, owner=name, harmless=HARMLESS)
+        for bound in (bound for bounds in inside.bound.values() for bound in bounds if bound.kind == "module"):
+            # Methods read it as ``self.module.name``.
+            within.uses[Use("module", bound.module, bound.chain)] = None
         return Unit(
             kind="class",
             name=name,
@@ -232,6 +261,7 @@ class _Reader:
             line=node.lineno,
             members=tuple(members),
             attributes=frozenset(_attributes(node)),
+            constants=frozenset(inside.bound),
             bases=tuple(_chain(base) for base in node.bases),
             marks=tuple(_chain(mark) for mark in (*node.decorator_list, *_metaclass(node))),
             typing=guard.typing,
@@ -266,6 +296,32 @@ class _Reader:
         unit = self._make("assign" if is_name else "statement", ", ".join(binds), node, guard)
         ordered = not is_name or not _plain(getattr(node, "value", None))
         yield replace(unit, name=unit.name if is_name else "<module>", binds=binds, ordered=ordered)
+
+
+def _header(node: ast.ClassDef, rest: list[ast.stmt]) -> ast.ClassDef:
+    """A class without its methods, but with their places where these can matter."""
+    scope = Scope(None, is_class=True)
+    collect(rest, scope, "")
+    body = [
+        ast.Global(names=[inner.name]) if isinstance(inner, _DEFINITIONS) else inner
+        for inner in meaningful(node.body)
+        if not isinstance(inner, _DEFINITIONS) or inner.name in scope.bound or _acts(inner)
+    ]
+    return ast.ClassDef(
+        name=node.name, bases=node.bases, keywords=node.keywords, body=body, decorator_list=node.decorator_list
+    )
+
+
+def _acts(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
+    """Whether a definition does more than to bind its name: it computes defaults, or is decorated."""
+    if any(_chain(mark)[-1:] not in _QUIETLY for mark in node.decorator_list):
+        return True
+    return not isinstance(node, ast.ClassDef) and _computes(node)
+
+
+def _computes(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a default is computed when the function is defined."""
+    return not all(_plain(default) for default in (*node.args.defaults, *node.args.kw_defaults))
 
 
 def _listed(*found: Uses) -> dict[str, Any]:

@@ -11,12 +11,17 @@ from dsec.code.distributions import Distributions, unlisted
 from dsec.code.modules import Finder, Source
 from dsec.code.parse import HARMLESS, Module, Unit
 from dsec.code.uses import Dynamic, Import, Use
+from dsec.core import canon
 from dsec.core.bodies import RUNTIME_SEMANTICS
 
 __all__ = ["Found", "Reach", "Reader"]
 
 _QUIET = frozenset({"torch", "numpy", "numba", "jax", "attr", "attrs", "pydantic", "pytest", "typing_extensions"})
 """Third-party packages whose decorators keep no list of what they decorate."""
+
+_LOADERS = frozenset({"importlib.util.spec_from_file_location", "importlib.machinery.SourceFileLoader",
+                      "runpy.run_path", "runpy.run_module", "pkgutil.resolve_name", "pydoc.locate"})  # fmt: skip
+"""Functions that run code by file or name."""
 
 _BUILTINS = frozenset(dir(builtins))
 
@@ -58,10 +63,18 @@ class Reader:
             target = self.module(unit.target[0])
             if target is None or not _exports(target, name):
                 continue
-            found = self.bindings(target, name, seen | {module.name})
+            found = self.bindings(target, name, seen | {module.name}) or self._submodule(target, name)
             if found:
                 return found
         return []
+
+    def _submodule(self, package: Module, name: str) -> list[tuple[Module, Unit]]:
+        """The submodule that a star import takes along since the package lists it in ``__all__``."""
+        listed = package.is_package and name in (package.exported() or ())
+        if not listed or self.module(f"{package.name}.{name}") is None:
+            return []
+        digest = canon.digest("dsec/code-import/1", [package.name, [name]])
+        return [(package, Unit("import", name, (name,), digest, 0, target=(package.name, (name,))))]
 
     def find(self, module: Module | str, chain: tuple[str, ...], seen: frozenset[object] = frozenset()) -> Found | None:
         """Follow imports from a module along attributes, to a definition, an assignment, or out of the project."""
@@ -112,7 +125,10 @@ class Reader:
 def _exports(module: Module, name: str) -> bool:
     """Whether a star import takes a name along."""
     listed = module.exported()
-    return name in listed if listed is not None else not name.startswith("_")
+    if listed is None:
+        # An __all__ that is put together may list anything.
+        return "__all__" in module.bound or not name.startswith("_")
+    return name in listed
 
 
 class Reach:
@@ -126,6 +142,7 @@ class Reach:
         self.versions: dict[str, str] = {}
         self.dynamic: list[tuple[Module, Dynamic]] = []
         self.renamed: dict[str, str] = {}
+        self.kept: set[int] = set()
         self._todo: deque[tuple[Module, Unit]] = deque()
         # Queues, not recursion: a chain of imports may be longer than the stack is deep.
         self._imported: deque[Import] = deque()
@@ -133,6 +150,7 @@ class Reach:
         self._named: dict[str, list[tuple[Module, Unit]]] = {}
         self._wanted: set[str] = set()
         self._followed: set[tuple[str, tuple[str, ...]]] = set()
+        self._of_classes: dict[tuple[str, Use], tuple[Module, Use]] = {}
 
     def start(self, module: str, chain: tuple[str, ...]) -> None:
         """Reach what a chain of attributes of a module reaches, and what the import of the module runs."""
@@ -168,7 +186,10 @@ class Reach:
                 continue
             if unit.kind in ("import", "star"):
                 self._imported.extend(unit.imports)
-            if unit.kind in ("statement", "star") or self._kept(module, unit):
+            kept = self._kept(module, unit)
+            if kept:
+                self.kept.add(id(unit))
+            if unit.kind in ("statement", "star", "compiled") or kept:
                 self._reach(module, unit)
         return module
 
@@ -186,10 +207,15 @@ class Reach:
 
     def _import(self, item: Import) -> None:
         module = self.add(item.module)
-        if module is None or not item.name or item.name == "*" or not module.is_package:
+        if module is None or not item.name or not module.is_package:
             return
-        inner = f"{item.module}.{item.name}"
-        bound = self.reader.bindings(module, item.name)
+        for name in (module.exported() or ()) if item.name == "*" else (item.name,):
+            self._submodule(module, name)
+
+    def _submodule(self, package: Module, name: str) -> None:
+        """A name imported from a package: its module of that name, unless the package has something else for it."""
+        inner = f"{package.name}.{name}"
+        bound = self.reader.bindings(package, name)
         to_itself = any(self.reader.target(owner, unit)[0] == inner for owner, unit in bound)
         if (not bound or to_itself) and self.reader.module(inner):
             self.add(inner)
@@ -198,7 +224,7 @@ class Reach:
         """Whether the import alone puts a definition somewhere it may be found: in a registry, among subclasses."""
         if unit.kind not in ("function", "class"):
             return False
-        if any(self._keeps(module, mark) for mark in unit.marks):
+        if unit.name == "__getattr__" or any(self._keeps(module, mark) for mark in unit.marks):
             return True
         return unit.kind == "class" and any(
             other is not unit and self._tells(owner, other) for owner, other in self.reader.lineage(module, unit)
@@ -228,13 +254,16 @@ class Reach:
             self._todo.append((module, unit))
 
     def _drain(self) -> None:
-        while self._todo or self._imported or self._values:
+        while self._todo or self._imported or self._values or self._of_classes:
             if self._imported:
                 self._import(self._imported.popleft())
             elif self._values:
                 self._spread(self._values.popleft())
-            else:
+            elif self._todo:
                 self._take(*self._todo.popleft())
+            else:
+                # Last, when it is known which classes are reached as a whole.
+                self._of_class(*self._of_classes.pop(next(iter(self._of_classes))))
 
     def _take(self, module: Module, unit: Unit) -> None:
         """Reach what a unit refers to."""
@@ -256,10 +285,13 @@ class Reach:
             self.follow(use.head, use.chain)
         elif use.kind == "entry":
             self._entry(use)
-        elif use.kind == "self":
-            self._of_self(module, use)
+        elif use.kind in ("self", "super", "any"):
+            self._of_classes[module.name, use] = (module, use)
         elif use.kind == "own":
             self._whole(module)
+        elif use.kind == "made":
+            if self.reader.bindings(module, use.head):
+                self._by_name(use.chain)
         else:
             self._by_name([use.head])
 
@@ -270,15 +302,33 @@ class Reach:
             self.add(use.head)
             self.follow(use.head, use.chain)
 
-    def _of_self(self, module: Module, use: Use) -> None:
+    def _of_class(self, module: Module, use: Use) -> None:
+        """An attribute that a method reads from its instance.
+
+        It is the class's own, and counted with it, where the class is reached. A method that was reached by its name
+        alone has an instance of who knows which subclass.
+        """
+        owner = self._class(module, use.head)
+        whole = owner is not None and (module.name, id(owner)) in self.units
+        if use.kind == "any":
+            if owner is not None and not whole:
+                self._reach(module, owner)
+            return
         name, *rest = use.chain
-        if not self._has(module, use.head, name):
+        if not whole and owner is not None:
+            for here, one in self.reader.lineage(module, owner):
+                if name in one.constants:
+                    self._reach(here, one)
+        if not whole or (use.kind == "self" and not self._has(module, use.head, name)):
             self._by_name([name])
         self._by_name(rest)
 
+    def _class(self, module: Module, qualified: str) -> Unit | None:
+        return next((unit for unit in module.definitions() if unit.name == qualified), None)
+
     def _has(self, module: Module, qualified: str, name: str) -> bool:
         """Whether a class or a first-party base of it gives itself an attribute."""
-        owner = next((unit for unit in module.definitions() if unit.name == qualified), None)
+        owner = self._class(module, qualified)
         if owner is None:
             return False
         return any(name in unit.attributes for _, unit in self.reader.lineage(module, owner))
@@ -368,13 +418,19 @@ class Reach:
         """Whether code is picked from nothing that is the project's."""
         if dynamic.builtin and self.reader.bindings(module, dynamic.builtin):
             return True
+        if dynamic.loads:
+            return not any(self._loads(module, use) for use in dynamic.base)
         return bool(dynamic.base) and all(self._is_external(module, use) for use in dynamic.base)
 
     def _is_external(self, module: Module, use: Use) -> bool:
-        if use.kind == "name":
-            found = self.reader.find(module, (use.head, *use.chain))
-        elif use.kind == "module":
-            found = self.reader.find(use.head, use.chain)
-        else:
-            return False
+        found = self._found(module, use)
         return found is not None and bool(found.external)
+
+    def _loads(self, module: Module, use: Use) -> bool:
+        found = self._found(module, use)
+        return found is not None and ".".join((found.external, *found.rest)) in _LOADERS
+
+    def _found(self, module: Module, use: Use) -> Found | None:
+        if use.kind == "name":
+            return self.reader.find(module, (use.head, *use.chain))
+        return self.reader.find(use.head, use.chain) if use.kind == "module" else None

@@ -29,6 +29,8 @@ class Bound:
     """Of ``module``: what is imported; of ``self``: the class, qualified within its file."""
     chain: tuple[str, ...] = ()
     """Of ``module``: attributes of it; of ``alias``: the name and its attributes."""
+    maker: str = ""
+    """Of ``literal``: the builtin that is called to make it, which a module may hide."""
     strings: tuple[str, ...] | None = None
     """The texts that the name can be, where all are written out."""
 
@@ -131,7 +133,7 @@ def classify(value: ast.expr | None) -> Bound:
     if isinstance(value, _LITERALS):
         return Bound("literal")
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in _MAKERS:
-        return Bound("literal")
+        return Bound("literal", maker=value.func.id)
     chain = chain_of(value)
     return Bound("alias", chain=(chain[0], *chain[1])) if chain else UNKNOWN
 

@@ -22,6 +22,10 @@ _ENTRY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)
 
 _RUNS_TEXT = frozenset({"eval", "exec", "globals"})
 _BY_NAME = frozenset({"getattr", "attrgetter", "methodcaller", "import_module", "__import__"})
+_LOADERS = frozenset(
+    {"spec_from_file_location", "SourceFileLoader", "run_path", "run_module", "resolve_name", "locate"}
+)
+"""Names of functions of Python that load code; whose they are is asked in `resolve`."""
 _BUILTIN = _RUNS_TEXT | {"getattr", "__import__"}
 
 
@@ -29,9 +33,13 @@ class Use(NamedTuple):
     """One reference."""
 
     kind: str
-    """``name``, ``module`` (absolute), ``entry`` (a module named in a text), ``self``, ``own`` (module), ``attribute``."""
+    """One of:
+
+    ``name`` of the module; ``module`` by absolute name; ``entry``, a module named in a text; ``own`` module as a value;
+    ``self`` or ``super``, an attribute of an instance; ``any`` attribute of one; ``made`` by a builtin; ``attribute``.
+    """
     head: str
-    """The name, the module, the class (qualified within its file), or the attribute."""
+    """The name, the module, the class (qualified within its file), the builtin, or the attribute."""
     chain: tuple[str, ...] = ()
     """Attributes read from it."""
 
@@ -52,6 +60,8 @@ class Dynamic(NamedTuple):
     """As the user wrote it, shortened."""
     base: tuple[Use, ...] = ()
     """What the attribute is read from; harmless if all of it is third-party code."""
+    loads: bool = False
+    """Whether ``base`` is a function called, harmful only if it is one of Python's that load code."""
     builtin: str = ""
     """The builtin it is about, harmless if the module has a function of that name."""
 
@@ -176,7 +186,7 @@ class _Walk:
 
     def name(self, node: ast.Name, scope: Scope | None, _: str) -> None:
         if node.id in _BUILTIN and look_up(scope, node.id) is None:
-            self.found.dynamic.append(Dynamic(node.lineno, node.id, (), node.id))
+            self.found.dynamic.append(Dynamic(node.lineno, node.id, builtin=node.id))
         self.reference(scope, node.id, ())
 
     def attribute(self, node: ast.Attribute, scope: Scope | None, owner: str) -> None:
@@ -190,10 +200,23 @@ class _Walk:
             attributes.insert(0, base.attr)
             base = base.value
         self.push([base], scope, owner)
-        if _is_super(base) or (classify(base).kind == "literal" and attributes[0] in _METHODS):
-            # Bases are reached as a whole; methods of builtins are no one else's.
+        around = _class_around(scope) if _is_super(base) else ""
+        if around:
+            self.use("super", around, (attributes[0],))
+        if around or self.is_literal(classify(base), attributes[0], scope):
+            # What is of a base is told apart above; methods of builtins are no one else's.
             attributes = attributes[1:]
         self.attributes(attributes)
+
+    def is_literal(self, bound: Bound, attribute: str, scope: Scope | None) -> bool:
+        """Whether an attribute is that of a builtin type, if the maker of the value is the builtin it looks like."""
+        if bound.kind != "literal" or attribute not in _METHODS:
+            return False
+        if bound.maker and look_up(scope, bound.maker) is not None:
+            return False
+        if bound.maker:
+            self.use("made", bound.maker, (attribute,))
+        return True
 
     def attributes(self, names: Iterable[str]) -> None:
         for name in names:
@@ -212,7 +235,7 @@ class _Walk:
         if len(bounds) == 1 and bounds[0].kind == "alias" and depth and bounds[0].chain[0] != name:
             head, *rest = bounds[0].chain
             return self.resolved(where, head, (*rest, *chain), depth - 1)
-        if bounds and all(bound.kind == "literal" for bound in bounds) and chain and chain[0] in _METHODS:
+        if bounds and chain and all(self.is_literal(bound, chain[0], where) for bound in bounds):
             return [Use("attribute", attribute) for attribute in chain[1:]]
         uses = [Use("module", bound.module, bound.chain + chain) for bound in bounds if bound.kind == "module"]
         if all(bound.kind == "self" for bound in bounds):
@@ -241,6 +264,9 @@ class _Walk:
     def call(self, node: ast.Call, scope: Scope | None, owner: str) -> None:
         chain = chain_of(node.func)
         name = chain[1][-1] if chain and chain[1] else chain[0] if chain else ""
+        if chain is not None and name in _LOADERS:
+            base = tuple(self.resolved(scope, *chain))
+            self.found.dynamic.append(Dynamic(node.lineno, _source(node), base, loads=True))
         builtin = name in _BUILTIN
         meant = chain is not None and (not builtin or not chain[1] or chain == ("builtins", (name,)))
         parts: list[ast.expr] = [node.func, *node.args]
@@ -314,7 +340,17 @@ class _Walk:
     def dynamic(self, node: ast.expr, name: str = "", base: ast.expr | None = None, scope: Scope | None = None) -> None:
         chain = chain_of(base) if base is not None else None
         uses = tuple(self.resolved(scope, *chain)) if chain else ()
-        self.found.dynamic.append(Dynamic(node.lineno, _source(node), uses, name if name in _BUILTIN else ""))
+        self.found.dynamic.append(Dynamic(node.lineno, _source(node), uses, builtin=name if name in _BUILTIN else ""))
+
+
+def _class_around(scope: Scope | None) -> str:
+    """Class whose method a scope is in, qualified within its file."""
+    while scope is not None:
+        for bound in (bound for bounds in scope.bound.values() for bound in bounds):
+            if bound.kind == "self":
+                return bound.module
+        scope = scope.parent
+    return ""
 
 
 def _is_super(node: ast.expr) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dsec.errors import DsecError
@@ -95,3 +96,7 @@ class RunRow:
     ran: int
     failed: int
     seconds: float | None
+    path: str = ""
+    """File of the plan when it was started."""
+    params: Mapping[str, object] = field(default_factory=dict)
+    """Overrides it was started with."""

@@ -47,6 +47,7 @@ CONFIG: Mapping[str, Any] = {
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.pause": False,
     "distributed.worker.memory.terminate": 1.0,
+    "distributed.comm.timeouts.connect": "5s",  # to ask a worker that died for a result must not take 30 s
     "distributed.admin.large-graph-warning-threshold": "1GB",
     "optimization.fuse.active": False,
 }
@@ -144,9 +145,13 @@ class LocalCluster:
         workers = {
             process.name: {"cls": plugins.Host, "options": self._options(process)} for process in self.shape.processes()
         }
-        return SpecCluster(
-            scheduler={"cls": Scheduler, "options": _scheduler_options()}, workers=workers, silence_logs=False
-        )
+        plugins.spare_main()
+        scheduler = {"cls": Scheduler, "options": _scheduler_options()}
+        try:
+            return SpecCluster(scheduler=scheduler, workers=workers, silence_logs=False)
+        except (RuntimeError, OSError) as error:
+            told = f"{error.__cause__ or error}"
+            raise ClusterError(f"the local cluster did not start: {told}", hint="its workers say why above") from error
 
     def _options(self, process: Process) -> dict[str, Any]:
         return worker_options(

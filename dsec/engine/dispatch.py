@@ -7,7 +7,7 @@ with it: Dask says of all links behind a failed one that they failed.
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -84,6 +84,7 @@ class Dispatch:
         self._executor: Executor | None = None
         self._timers = Timers()
         self._early: dict[PlanKey, Outcry] = {}
+        self._casualties: defaultdict[str, set[PlanKey]] = defaultdict(set)  # by worker, whose address is its own
         self._deadlines: dict[PlanKey, float] = {}
         self._overdue: set[PlanKey] = set()
         self._elsewhere: dict[PlanKey, None] = {}
@@ -170,14 +171,16 @@ class Dispatch:
 
     # Hearing ----------------------------------------------------------------------------------------------------------
 
-    def listen(self, now: float, sleep: Callable[[float], None]) -> None:
-        """Wait until something happens, at most until the next look around."""
-        wait = self._timers.wait(now, self._limits.poll)
+    def listen(self, now: float, sleep: Callable[[float], None], *, busy: bool) -> None:
+        """Wait until something happens, at most until the next look around; not at all if the driver is ``busy``."""
+        wait = 0.0 if busy else self._timers.wait(now, self._limits.poll)
         if self._executor is None:
             sleep(wait)
             return
         for outcry in self._executor.wait(wait):
             self._early[outcry.key] = outcry
+            if isinstance(outcry, Erred) and outcry.killed is not None and not outcry.cancelled:
+                self._casualties[outcry.killed.worker].add(outcry.key)
 
     def digest(self, now: float) -> None:
         """Draw the consequences of what was heard."""
@@ -218,7 +221,8 @@ class Dispatch:
         call = self._book[key].call
         executing = erred.killed.executing if erred.killed else frozenset()
         flying = frozenset(other for other in executing if self._window.flies(other))
-        found = judge.verdict(erred, call, flying, overdue=overdue)
+        sole = erred.killed is not None and self._casualties[erred.killed.worker] == {key}
+        found = judge.verdict(erred, call, flying, overdue=overdue, sole=sole)
         self._progress.blame(key, found.error)
         if found.cause == "fatal":
             raise found.error
@@ -300,11 +304,12 @@ class Dispatch:
             self._remake(self._cluster)
 
     def _remake(self, cluster: Cluster) -> None:
-        flying = [key for key in self._book if self._window.flies(key)]
         assert self._executor is not None
+        if not cluster.remake():
+            return
+        flying = [key for key in self._book if self._window.flies(key)]
         self._report(events.Recovering(len(flying)))
         self._executor.close()
-        cluster.remake()
         self._executor = cluster.executor(self._store, self._site)
         self._early.clear()
         self._deadlines.clear()

@@ -190,15 +190,15 @@ class _Loop:
             if not stopping:
                 self.dispatch.send(self.clocks.monotonic(), self.clocks.wall())
             if self.window.flying or (self.dispatch.waits and not stopping):
-                self._listen()
+                self._listen(busy=fed)
             elif stopping or not (fed or self.window.wants):
                 break
+            self.opened.tend(self.clocks.monotonic(), self.clocks.wall())
         if not stopping and (self.window.held or not (self.frontier.exhausted or self.progress.errors)):
             raise Stalled("the plan waits for results that no call makes", hint="this is a fault of DSec; report it")
 
-    def _listen(self) -> None:
-        self.dispatch.listen(self.clocks.monotonic(), self.clocks.sleep)
+    def _listen(self, *, busy: bool) -> None:
+        self.dispatch.listen(self.clocks.monotonic(), self.clocks.sleep, busy=busy)
         now, wall = self.clocks.monotonic(), self.clocks.wall()
         self.dispatch.digest(now)
         self.dispatch.look_around(now, wall)
-        self.opened.tend(now, wall)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping
+from multiprocessing import spawn
 from typing import Any
 
 from distributed import Nanny
 from distributed.core import rpc
 
-__all__ = ["OUT_OF_MEMORY", "Host", "class_records", "end_worker", "executing", "worker_count"]
+__all__ = ["OUT_OF_MEMORY", "Host", "class_records", "end_worker", "executing", "spare_main", "worker_count"]
 
 OUT_OF_MEMORY = "worker-restart-memory"
 """Topic on which a nanny says that it ended its worker for its memory: worker, pid, rss."""
+
+
+_WORKER_PROCESS = "Dask Worker process"
 
 
 def executing(dask_scheduler: Any) -> dict[str, tuple[str, float]]:
@@ -47,6 +52,28 @@ async def end_worker(dask_scheduler: Any, worker: str) -> None:
 def worker_count(dask_scheduler: Any) -> int:
     """Workers that are connected."""
     return len(dask_scheduler.workers)
+
+
+def spare_main() -> None:
+    """Let worker processes start without running the script that started the cluster.
+
+    Python would run it again in each of them: a script without a guard would start clusters in its workers, and one
+    that imports much would import it everywhere. Workers never need it, since bodies live in modules.
+    """
+    plain = spawn.get_preparation_data
+    if getattr(plain, "spares_main", False):
+        return
+
+    @functools.wraps(plain)
+    def prepared(name: str) -> dict[str, Any]:
+        found = dict(plain(name))
+        if name.startswith(_WORKER_PROCESS):
+            for key in ("init_main_from_name", "init_main_from_path"):
+                found.pop(key, None)
+        return found
+
+    prepared.spares_main = True  # type: ignore[attr-defined]
+    spawn.get_preparation_data = prepared
 
 
 class Host(Nanny):  # type: ignore[misc]

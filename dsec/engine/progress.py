@@ -91,14 +91,12 @@ class Progress:
     # Taking calls -----------------------------------------------------------------------------------------------------
 
     def feed(self) -> bool:
-        """Take calls and look them up, until the plan gives none or enough are held; whether there were any."""
-        fed = False
-        while self._window.held < MOST_HELD and (calls := self._frontier.take(resolve.BATCH)):
-            fed = True
+        """Take the next calls and look them up, unless enough are held; whether there were any."""
+        calls = self._frontier.take(resolve.BATCH) if self._window.held < MOST_HELD else ()
+        if calls:
             self._take(calls)
-            self.book.retire(self._frontier.retired())
         self.book.retire(self._frontier.retired())
-        return fed
+        return bool(calls)
 
     def _take(self, calls: Sequence[StageCall]) -> None:
         self.counts["calls"] += len(calls)

@@ -49,7 +49,7 @@ from dsec.engine.policy import Rank
 __all__ = ["Window"]
 
 _WAITS, _READY, _FLYING, _RESTING, _ELSEWHERE = range(5)
-_PARDONS = 3  # after so many deaths that were another call's fault, a call is watched alone
+_PARDONS = 3  # after so many deaths that were another's fault, a call is watched alone; after as many, blamed
 _NONE = Capacity((), {}, {}, 0.0, 0, 0.0, 0)
 
 
@@ -190,9 +190,9 @@ class Window:
             self._wait_for(entry, event.needs)
         elif event.cause == "innocent":
             self._pardon(entry)
-        elif event.cause == "worker-lost" and not event.certain and not entry.suspect:
+        elif event.cause == "worker-lost" and not event.certain and entry.pardons < _PARDONS:
             self._suspect(entry)
-            self._put_back(entry)
+            self._pardon(entry)
         else:
             commands.append(self._try_again(entry, event.cause))
         return commands
@@ -388,11 +388,12 @@ class Window:
 
     def _batch(self, first: _Entry) -> tuple[PlanKey, ...]:
         """A link and those that can follow it on the same worker, as long as they fill the window of one slot."""
+        share = self._share(first)
         self._fly(first)
         batch, followers, seconds = [first], self._following(first), first.seconds
         single = self._suspects or first.heavy
         while not single and (entry := self._choose(followers)) is not None:
-            if not self._extends(len(batch), seconds, entry):
+            if not self._extends(len(batch) * share, seconds * share, entry):
                 break
             self._fly(entry)
             batch.append(entry)
@@ -400,6 +401,12 @@ class Window:
             followers = {e.number: e for e in followers.values() if e is not entry} | self._following(entry)
         self._batches[first.link.lane] = len(batch)
         return tuple(entry.link.key for entry in batch)
+
+    def _share(self, first: _Entry) -> int:
+        """Lanes that share a slot's window: while one's link is on its way, the slot runs another's."""
+        slots = self._capacity.pools[self._capacity.kinds[first.link.kind]]
+        others = len(self._heaps[first.link.kind])
+        return min(self._settings.fewest, 1 + others // max(1, slots))
 
     def _extends(self, links: int, seconds: float, entry: _Entry) -> bool:
         settings = self._settings

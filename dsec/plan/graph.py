@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import networkx as nx
 
+from dsec.plan import values
 from dsec.plan.nodes import Node, Source, StageGraph
+from dsec.plan.values import Expr
 
 __all__ = ["mermaid", "stage_graph", "text"]
 
@@ -28,7 +30,7 @@ def text(graph: StageGraph) -> str:
     for node in _walk(graph.nodes):
         depth = node.path.count(".")
         facts = drawn.nodes[node.path]
-        what = f"loop x {node.loop.times}" if node.loop is not None else f"{node.uses} [{facts['worker']}]"
+        what = f"loop x {_times(graph, node)}" if node.loop is not None else f"{node.uses} [{facts['worker']}]"
         lines.append(f"{'  ' * depth}{node.name}  {what}  {facts['instances']}")
         edges: list[tuple[str, str, str]] = sorted(drawn.in_edges(node.path, data="label"))
         for before, _, label in edges:
@@ -41,7 +43,7 @@ def mermaid(graph: StageGraph) -> str:
     drawn = stage_graph(graph)
     lines = ["flowchart LR"]
     for node in graph.nodes:
-        lines.extend(_boxes(node, drawn, "  "))
+        lines.extend(_boxes(graph, node, drawn, "  "))
     edges: list[tuple[str, str, str]] = list(drawn.edges(data="label"))
     for before, after, label in edges:
         arrow = f"-- {label} -->" if label else "-.->"
@@ -49,14 +51,14 @@ def mermaid(graph: StageGraph) -> str:
     return "\n".join(lines)
 
 
-def _boxes(node: Node, drawn: nx.DiGraph[str], indent: str) -> Iterator[str]:
+def _boxes(graph: StageGraph, node: Node, drawn: nx.DiGraph[str], indent: str) -> Iterator[str]:
     if node.loop is None:
         facts = drawn.nodes[node.path]
         yield f'{indent}{_id(node.path)}["{node.name}<br/>{facts["instances"]}<br/>{facts["worker"]}"]'
         return
-    yield f'{indent}subgraph {_id(node.path)}["{node.name} x {node.loop.times}"]'
+    yield f'{indent}subgraph {_id(node.path)}["{node.name} x {_times(graph, node)}"]'
     for inner in node.loop.nodes:
-        yield from _boxes(inner, drawn, indent + "  ")
+        yield from _boxes(graph, inner, drawn, indent + "  ")
     yield f"{indent}end"
 
 
@@ -89,6 +91,17 @@ def _edge(drawn: nx.DiGraph[str], source: Source, path: str, name: str, prefix: 
         outer = scope[: len(scope) - source.frame]
         gather = "[*]" if source.gather is not None else ""
         drawn.add_edge(".".join([*outer, source.name]), path, label=f"{source.output}{gather}")
+
+
+def _times(graph: StageGraph, node: Node) -> object:
+    """How often a loop runs at most; the expression itself where sessions differ in it."""
+    times = node.loop.times if node.loop is not None else 1
+    if not isinstance(times, Expr):
+        return times
+    try:
+        return values.evaluate(times, {"params": graph.params})
+    except values.ExprError:
+        return str(times)
 
 
 def _walk(nodes: tuple[Node, ...]) -> Iterator[Node]:

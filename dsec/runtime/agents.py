@@ -11,6 +11,7 @@ import importlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -122,10 +123,10 @@ class SessionConfig(Mapping[str, Any]):
         return self.torch_rng
 
     def holds(self, value: object) -> bool:
-        """Whether it is this mapping or a space of it: what a constructor gets anew each time, and so no state."""
-        return value is self or any(
-            value is not None and value is self._values[name] for name in ("observation_space", "action_space")
-        )
+        """Whether a constructor gets just this each time, so that it is no state: the mapping, a space, a file."""
+        files = [held for held in self._values.values() if isinstance(held, Path)]
+        told = [self._values["observation_space"], self._values["action_space"], *files]
+        return value is self or any(value is held for held in told if held is not None)
 
 
 RESERVED = frozenset(
@@ -174,6 +175,8 @@ def build_agent(spec: AgentSpec, surroundings: Surroundings, setting: Setting) -
         raise StageError(
             f"agent: `with` has {taken[0]!r}, a name that session_config has already", hint="give it another name"
         )
+    if spec.provenance == "required":
+        raise StageError("agent: provenance: required is not supported yet", hint="leave it out")
     config = _config(surroundings, setting)
     kind = names.resolve(spec.code.uses, "agent")
     with _using(f"agent {spec.code.uses}"), numerics.constructing(setting.root, "agent/init"):
@@ -183,6 +186,8 @@ def build_agent(spec: AgentSpec, surroundings: Surroundings, setting: Setting) -
             raise StageError(
                 f"agent {spec.code.uses} has no {method}()", hint="see dsec.Agent, which has all that is asked for"
             )
+    if spec.vectorized is not None and spec.vectorized != getattr(agent, "vectorized", False):
+        agent.vectorized = spec.vectorized
     return LiveAgent(agent, config, surroundings)
 
 

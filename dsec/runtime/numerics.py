@@ -228,7 +228,7 @@ def _seeded(root: seeds.Root, path: str) -> Iterator[tuple[dict[str, Any], chanc
     before = _global_states()
     key = seeds.stream_key(root, path)
     np.random.seed([key >> shift & _MASK for shift in (0, 32, 64, 96)])
-    torch.manual_seed(key & (1 << 63) - 1)
+    _seed_torch(key & (1 << 63) - 1)
     try:
         with chance.of_this_thread(key) as drawn:
             yield _global_states(), drawn
@@ -239,8 +239,17 @@ def _seeded(root: seeds.Root, path: str) -> Iterator[tuple[dict[str, Any], chanc
             torch.cuda.set_rng_state_all(before["torch.cuda"])
 
 
-def _global_states() -> dict[str, Any]:
+def _seed_torch(seed: int) -> None:
+    """As torch.manual_seed, which formats a stack (0.6 ms) and remembers it where CUDA was not used so far."""
+    import torch
 
+    cuda: Any = torch.cuda
+    torch.default_generator.manual_seed(seed)
+    if cuda.is_initialized():
+        cuda.manual_seed_all(seed)
+
+
+def _global_states() -> dict[str, Any]:
     import numpy as np
     import torch
 

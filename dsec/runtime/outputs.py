@@ -12,7 +12,7 @@ from dsec.core.stage import AnchorId, Recipe, StageResult, replace
 from dsec.errors import StageError, StateError
 from dsec.runtime.context import StageContext
 
-__all__ = ["LONGEST", "checked", "expected", "stored", "travelling"]
+__all__ = ["LONGEST", "checked", "expected", "put", "stored", "travelling"]
 
 LONGEST = 3800
 """Bytes of a result's JSON; a longer one leaves outputs, stats and sizes in an index anchor."""
@@ -78,12 +78,20 @@ def stored(ctx: StageContext, made: Mapping[str, Any]) -> dict[str, AnchorId]:
     StateError
         If one can't be kept; ``where`` is instance, output and path, ``train@seed=0/learn: agent.callback``.
     """
-    return {name: _put(ctx, name, tree) for name, tree in made.items()}
+    return {
+        name: AnchorId(tree.anchor_id) if isinstance(tree, AnchorRef) else put(ctx, name, tree)
+        for name, tree in made.items()
+    }
 
 
-def _put(ctx: StageContext, name: str, tree: Any) -> AnchorId:
-    if isinstance(tree, AnchorRef):
-        return AnchorId(tree.anchor_id)
+def put(ctx: StageContext, name: str, tree: Any) -> AnchorId:
+    """Store what is, or becomes part of, the output ``name``.
+
+    Raises
+    ------
+    StateError
+        If it can't be kept; see `stored`.
+    """
     try:
         return ctx.anchor(tree)
     except StateError as error:

@@ -124,7 +124,8 @@ def _asked(ctx: StageContext, given: Mapping[str, Any]) -> dict[str, Any]:
     except StageError as error:
         raise _located(error, instance, ctx.step) from error.__cause__
     except StateError as error:
-        error.where = f"{instance}: {error.where}" if error.where else instance
+        if not error.where.startswith(instance):
+            error.where = f"{instance}: {error.where}" if error.where else instance
         raise
     except DsecError:
         raise

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dsec.core import state
+from dsec.core.leaves import AnchorRef, Named
 from dsec.errors import StageError
 from dsec.runtime import tensors
 from dsec.runtime.context import StageContext
@@ -35,7 +38,7 @@ def fuse(ctx: StageContext, *, agents: Sequence[Mapping[str, Any]]) -> dict[str,
         raise StageError("there is no agent to fuse", hint="gather some: `agents: train[shard=*].agent`")
     first = agents[0]
     cells = [cell or str(number) for number, cell in enumerate(ctx.cells("agents"))]
-    merged = _Mean(cells, [agent["rng"].bit_generator for agent in agents])
+    merged = _Mean(cells, [(agent["rng"].bit_generator, agent["torch_rng"]) for agent in agents])
     fused = {
         **first,
         "state": merged.value([agent["state"] for agent in agents], "agent"),
@@ -50,7 +53,7 @@ def fuse(ctx: StageContext, *, agents: Sequence[Mapping[str, Any]]) -> dict[str,
 class _Mean:
     """One pass over several trees at once."""
 
-    def __init__(self, cells: Sequence[str], streams: Sequence[Any]) -> None:
+    def __init__(self, cells: Sequence[str], streams: Sequence[tuple[Any, Any]]) -> None:
         self.cells = cells
         self.streams = streams
 
@@ -60,23 +63,40 @@ class _Mean:
         if self._are_streams(values):
             return first
         self._check([type(value) for value in values], path)
-        if isinstance(first, dict):
-            self._check([sorted(map(str, value)) for value in values], path)
-            return {key: self.value([value[key] for value in values], f"{path}.{key}") for key in first}
-        if isinstance(first, list | tuple):
-            self._check([len(value) for value in values], path)
-            columns = enumerate(zip(*values, strict=True))
-            return type(first)(self.value(column, f"{path}[{index}]") for index, column in columns)
+        if isinstance(first, dict | list | tuple | Named):
+            return self._parts(values, path)
+        if dataclasses.is_dataclass(first) and not isinstance(first, AnchorRef):
+            return self._fields(values, path)
         mean = _mean(list(values))
         if mean is None:
             self._check_equal(values, path)
-            return first
-        return mean
+        return first if mean is None else mean
+
+    def _parts(self, values: Sequence[Any], path: str) -> Any:
+        first = values[0]
+        if isinstance(first, Named):
+            self._check([(value.kind, value.name) for value in values], path)
+            return Named(first.kind, first.name, self.value([value.value for value in values], path))
+        if isinstance(first, dict):
+            self._check([sorted(map(str, value)) for value in values], path)
+            return {key: self.value([value[key] for value in values], f"{path}.{key}") for key in first}
+        self._check([len(value) for value in values], path)
+        columns = enumerate(zip(*values, strict=True))
+        return type(first)(self.value(column, f"{path}[{index}]") for index, column in columns)
+
+    def _fields(self, values: Sequence[Any], path: str) -> Any:
+        """The mean of dataclasses, field by field and without their constructor."""
+        made = copy.copy(values[0])
+        for field in dataclasses.fields(made):
+            found = [getattr(value, field.name) for value in values]
+            object.__setattr__(made, field.name, self.value(found, f"{path}.{field.name}"))
+        return made
 
     def _are_streams(self, values: Sequence[Any]) -> bool:
         """Whether each is its agent's stream: those differ, and the new agent gets its own."""
         held = [getattr(value, "bit_generator", value) for value in values]
-        return all(one is stream for one, stream in zip(held, self.streams, strict=True))
+        pairs = list(zip(held, self.streams, strict=True))
+        return any(all(one is not None and one is streams[k] for one, streams in pairs) for k in (0, 1))
 
     def _check(self, found: Sequence[Any], path: str) -> None:
         for cell, other in zip(self.cells, found, strict=True):
@@ -121,4 +141,4 @@ def _with_stream(fused: dict[str, Any], first: Mapping[str, Any]) -> dict[str, A
             return fused["rng"]
         return fused["torch_rng"] if old_torch is not None and value is old_torch else value
 
-    return {**fused, "state": tensors.restored(fused["state"], replace)}
+    return {**fused, "state": tensors.restored(fused["state"], replace, unwrap=False)}

@@ -10,7 +10,7 @@ from dsec.core import failpoint
 from dsec.core.leaves import AnchorRef
 from dsec.core.stage import AnchorId
 from dsec.errors import StageError
-from dsec.runtime import agents, environments, rewards
+from dsec.runtime import agents, environments, outputs, rewards
 from dsec.runtime import rollout as loop
 from dsec.runtime.agents import LiveAgent
 from dsec.runtime.context import StageContext
@@ -124,6 +124,6 @@ def _during(ctx: StageContext, live: LiveAgent, env: LiveEnv) -> loop.During:
 
 def _kept(ctx: StageContext, live: LiveAgent, env: LiveEnv) -> dict[str, AnchorId]:
     """Ids of agent and environment as they stand, and of both."""
-    agent, place = ctx.anchor(live.tree()), ctx.anchor(env.tree())
+    agent, place = outputs.put(ctx, "agent", live.tree()), outputs.put(ctx, "env", env.tree())
     state = {"kind": "state", "step": env.step, "agent": AnchorRef(agent), "env": AnchorRef(place)}
     return {"agent": agent, "env": place, "state": ctx.anchor({**state, "label": env.label})}

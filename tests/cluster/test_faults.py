@@ -92,6 +92,20 @@ def test_a_call_over_its_deadline_is_ended_and_named(two: LocalCluster, run: Run
     assert plan.results[again]
 
 
+def test_a_cluster_whose_nannies_are_gone_is_made_anew(run: Run, heard: list[events.Event]) -> None:
+    with local(ClusterShape(cpu=2)) as cluster:
+        plan = Plan()
+        for i in range(60):
+            plan.add("slow", does=f"sleep:{0.1 + i * 1e-6}")
+        inner = cluster._dask
+        ender = threading.Timer(1.0, lambda: [inner.loop.add_callback(n.close) for n in inner.workers.values()])
+        ender.start()
+        outcome = run(plan, cluster)
+        ender.join()
+    assert (outcome.ran, outcome.failed, outcome.stopped) == (60, 0, None)
+    assert [type(e) for e in heard].count(events.Recovering) == 1
+
+
 @pytest.fixture
 def small() -> Iterator[LocalCluster]:
     with local(ClusterShape(cpu=2, memory=300 << 20)) as cluster:
@@ -169,6 +183,14 @@ def test_a_killed_driver_leaves_no_process_behind(tmp_path: Path, how: signal.Si
     driver.wait(timeout=20)
     _, alive = psutil.wait_procs(family, timeout=10)
     assert not alive
+
+
+def test_a_script_without_a_guard_is_not_run_again_by_its_workers(tmp_path: Path) -> None:
+    lines = DRIVER.replace('if __name__ == "__main__":', "if True:").replace("touch:began", "sleep:0")
+    script = tmp_path / "driver.py"
+    script.write_text(lines.format(tests=str(HERE), project=str(HERE.parents[1]), here=str(tmp_path)))
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.slow

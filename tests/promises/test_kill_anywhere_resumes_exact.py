@@ -17,9 +17,14 @@ WORKERS_DIE_AT = (
     "rollout.mid",
     "stage.after-blobs",
     "store.actions.after-entry",
-    "store.blobs.put.after-temp:7",
+    "store.anchors.put.after-chunks:2",
 )
-DRIVER_DIES_AT = ("store.runs.after-start", "store.catalog.before-commit:2", "store.catalog.after-commit:2")
+DRIVER_DIES_AT = (
+    "store.runs.after-start",
+    "store.blobs.put.after-temp:3",
+    "store.catalog.before-commit:2",
+    "store.catalog.after-commit:2",
+)
 
 
 @pytest.mark.parametrize("point", WORKERS_DIE_AT)

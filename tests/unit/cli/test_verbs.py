@@ -219,9 +219,8 @@ def test_why_names_the_reasons(api: FakeApi, call: Call) -> None:
 
 def test_why_without_a_plan_takes_that_of_the_newest_run(api: FakeApi, call: Call, tmp_path: Path) -> None:
     (tmp_path / ".dsec").mkdir()
-    (tmp_path / "plans").mkdir()
-    (tmp_path / "plans/ppo.yaml").touch()
-    api.rows = (run_row(),)
+    (tmp_path / "ppo.yaml").touch()
+    api.rows = (run_row(path=str(tmp_path / "ppo.yaml"), params={"iterations": 2}),)
     assert call("why", "eval").status == 0
     assert api.asked[-1][:2] == ("why", "ppo.yaml")
     api.rows = ()

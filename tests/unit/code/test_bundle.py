@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -102,7 +103,6 @@ def test_compiled_files_are_never_believed(write: Write) -> None:
     subprocess.run(command, cwd=root, check=True)
     stale = (root / "dsecbundled.py").stat()
     (root / "dsecbundled.py").write_text("X = 2\n")
-    import os
 
     os.utime(root / "dsecbundled.py", ns=(stale.st_atime_ns, stale.st_mtime_ns))
     sys.path.insert(0, str(root))

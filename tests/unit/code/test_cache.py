@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from dsec.code import CodeProblem, Fingerprint, Project
-from dsec.code import fingerprint as fingerprints
 from dsec.code.distributions import Distributions
 
 FILES = {
@@ -30,29 +29,13 @@ def cache(tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
-@pytest.fixture
-def parses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of modules that were parsed."""
-    found: list[str] = []
-    real = fingerprints.parse
-
-    def parse(name: str, *arguments: object, **options: object) -> object:
-        found.append(name)
-        return real(name, *arguments, **options)
-
-    monkeypatch.setattr(fingerprints, "parse", parse)
-    return found
-
-
-def test_a_second_process_parses_nothing(write: Write, cache: Path, parses: list[str]) -> None:
+def test_a_second_process_parses_nothing(write: Write, cache: Path) -> None:
     root = write(FILES)
     first, signature = Project(root, cache).fingerprint(NAME), Project(root, cache).signature(NAME)
-    assert parses
-    parses.clear()
     project = Project(root, cache)
     assert project.fingerprint(NAME) == first
     assert project.signature(NAME) == signature
-    assert parses == []
+    assert project._parsed == {}
 
 
 @pytest.mark.parametrize(
@@ -81,7 +64,10 @@ def test_what_is_kept_equals_what_is_found(file: str, text: str, write: Write, c
 
 
 def test_a_name_that_led_to_nothing_is_looked_for_again(write: Write, cache: Path) -> None:
-    files = {"agent.py": "try:\n    from helpers import extra\nexcept ImportError:\n    extra = 0\nX = extra\n", "helpers/__init__.py": ""}
+    files = {
+        "agent.py": "try:\n    from helpers import extra\nexcept ImportError:\n    extra = 0\nX = extra\n",
+        "helpers/__init__.py": "",
+    }
     before = Project(write(files), cache).fingerprint("agent:X")
     after = Project(write({**files, "helpers/extra.py": "print(1)\n"}), cache).fingerprint("agent:X")
     assert "helpers.extra" in after.modules
@@ -91,17 +77,19 @@ def test_a_name_that_led_to_nothing_is_looked_for_again(write: Write, cache: Pat
 def test_a_text_that_comes_to_name_code_counts(write: Write, cache: Path) -> None:
     files = {"agent.py": "X = 'later:f'\n"}
     Project(write(files), cache).fingerprint("agent:X")
-    assert "later:f" in Project(write({**files, "later.py": "def f(): ...\n"}), cache).fingerprint("agent:X").definitions
+    assert (
+        "later:f" in Project(write({**files, "later.py": "def f(): ...\n"}), cache).fingerprint("agent:X").definitions
+    )
 
 
-def test_a_comment_is_looked_at_once(write: Write, cache: Path, parses: list[str]) -> None:
+def test_a_comment_is_looked_at_once(write: Write, cache: Path) -> None:
     first = Project(write(FILES), cache).fingerprint(NAME)
     root = write({**FILES, "helpers/gae.py": FILES["helpers/gae.py"] + "# more\n"})
     second = Project(root, cache).fingerprint(NAME)
     assert (second.digest, second.modules == first.modules) == (first.digest, False)
-    parses.clear()
-    assert Project(root, cache).fingerprint(NAME) == second
-    assert parses == []
+    third = Project(root, cache)
+    assert third.fingerprint(NAME) == second
+    assert third._parsed == {}
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"null", b"\xff", b'{"body": {}, "digest": "x"}', "flip", "swap"])
@@ -126,14 +114,13 @@ def test_a_cache_that_cannot_be_written_is_no_error(write: Write, tmp_path: Path
     assert Project(root, tmp_path / "file").fingerprint(NAME) == Project(root).fingerprint(NAME)
 
 
-def test_a_cache_serves_another_checkout(write: Write, cache: Path, tmp_path: Path, parses: list[str]) -> None:
+def test_a_cache_serves_another_checkout(write: Write, cache: Path, tmp_path: Path) -> None:
     root = write(FILES)
     first = Project(root, cache).fingerprint(NAME)
-    parses.clear()
     shutil.copytree(root, tmp_path / "moved")
     moved = Project(tmp_path / "moved", cache)
     assert moved.fingerprint(NAME) == first
-    assert parses == []
+    assert moved._parsed == {}
     assert Path(moved.signature(NAME).file) == tmp_path / "moved" / "agent.py"
 
 

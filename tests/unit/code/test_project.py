@@ -193,7 +193,10 @@ def test_long_chains_of_imports_and_long_sums_do(write: Write) -> None:
 
 
 def test_names_that_modules_make_up_reach_their_getattr(write: Write) -> None:
-    files = {"lazy.py": "def __getattr__(name):\n    return 1\n", "agent.py": "import lazy\ndef f():\n    return lazy.x\n"}
+    files = {
+        "lazy.py": "def __getattr__(name):\n    return 1\n",
+        "agent.py": "import lazy\ndef f():\n    return lazy.x\n",
+    }
     project = Project(write(files))
     assert "lazy:__getattr__" in project.fingerprint("agent:f").definitions
     assert "lazy:__getattr__" in project.fingerprint("lazy:anything").definitions
@@ -213,3 +216,12 @@ def test_odd_texts_have_a_digest(write: Write) -> None:
 
 def test_a_doubtful_escape_is_no_error(write: Write) -> None:
     assert Project(write({"agent.py": "def f():\n    return '\\d'\n"})).fingerprint("agent:f").digest
+
+
+def test_a_compiled_module_counts_by_its_bytes(write: Write) -> None:
+    root = write({"agent.py": "import fast\ndef f():\n    return fast.x()\n"})
+    (root / "fast.abi3.so").write_bytes(b"\x7fELF1")
+    before = Project(root).fingerprint("agent:f")
+    assert "fast" in before.modules
+    (root / "fast.abi3.so").write_bytes(b"\x7fELF2")
+    assert changes(before, Project(root).fingerprint("agent:f")) == ["fast.abi3.so:<module> changed"]

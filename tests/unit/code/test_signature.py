@@ -9,7 +9,7 @@ import pytest
 
 from dsec.code import Project, Signature
 
-SOURCE = '''
+SOURCE = """
 import functools
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
@@ -73,8 +73,14 @@ class Child(Data):
 class Tuple(NamedTuple):
     x: int
     y: int = 2
-'''
-BASES = "from typing import TypedDict\nclass Out(TypedDict):\n    z: int\nclass Base:\n    def __init__(self, deep, **rest): ...\n"
+"""
+BASES = """
+from typing import TypedDict
+class Out(TypedDict):
+    z: int
+class Base:
+    def __init__(self, deep, **rest): ...
+"""
 
 
 @pytest.fixture

@@ -56,10 +56,21 @@ def test_long_links_are_sent_a_few_at_a_time() -> None:
 
 def test_every_slot_gets_a_lane() -> None:
     window = Window()
-    lanes = [link for lane in range(8) for link in chain(f"lane-{lane}", 20)]
-    cluster = Cluster(window, capacity(4), offer(window, *lanes), lambda link: 1.0)
+    lanes = [chain(f"lane-{lane}", 20) for lane in range(8)]
+    links = [link for turn in zip(*lanes, strict=True) for link in turn]
+    cluster = Cluster(window, capacity(4), offer(window, *links), lambda link: 1.0)
     cluster.run()
-    assert cluster.now == pytest.approx(8 * 20 / 4, rel=0.15)
+    assert cluster.now == pytest.approx(8 * 20 / 4, rel=0.1)
+
+
+def test_lanes_share_a_slot_so_that_it_runs_one_while_another_is_on_its_way() -> None:
+    window = Window()
+    lanes = [chain(f"lane-{lane}", 200) for lane in range(10)]
+    links = [link for turn in zip(*lanes, strict=True) for link in turn]
+    cluster = Cluster(window, capacity(2), offer(window, *links), lambda link: 0.001)
+    cluster.run()
+    longest = max(map(len, cluster.batches))
+    assert 30 <= longest <= 43
 
 
 def test_parts_of_a_fan_out_wait_for_their_parent_and_go_to_all_slots() -> None:
@@ -147,8 +158,19 @@ def test_whoever_was_queued_with_a_dead_call_is_sent_alone_and_not_counted() -> 
     for key in flying[3:]:
         window.on(moves.Ended(key, 1.0))
     assert [batch.keys for batch in window.admit()] == [(flying[0],), (flying[1],)]
-    assert window.on(moves.Failure(flying[0], "worker-lost", certain=False)) == [
-        moves.Retry(flying[0], "worker-lost", 1, 1.0)
+    assert window.on(moves.Failure(flying[0], "worker-lost")) == [moves.Retry(flying[0], "worker-lost", 1, 1.0)]
+
+
+def test_a_call_is_not_pardoned_for_ever() -> None:
+    window = Window()
+    window.on(moves.Resized(capacity(1)))
+    offer(window, moves.Link(PlanKey("x"), "x", "a", "cpu"))
+    for _ in range(3):
+        assert [batch.keys for batch in window.admit()] == [("x",)]
+        assert window.on(moves.Failure(PlanKey("x"), "worker-lost", certain=False)) == []
+    window.admit()
+    assert window.on(moves.Failure(PlanKey("x"), "worker-lost", certain=False)) == [
+        moves.GiveUp(PlanKey("x"), "worker-lost", 1)
     ]
 
 

@@ -136,6 +136,12 @@ class Caller(Drifter):
         self.callback = lambda: None
 
 
+class Hoarder(dsec.Agent):
+    def step(self, observation):
+        self.seen = [lambda: observation]
+        return {"action": 0}
+
+
 class Half(Owner):
     load_state_dict = None
 

@@ -15,7 +15,7 @@ import dsec
 from dsec.adapters import spaces as told
 from dsec.core import canon, seeds
 from dsec.errors import StageError, StateError
-from dsec.runtime import agents, environments, numerics, tensors
+from dsec.runtime import agents, environments, files, numerics, tensors
 from dsec.runtime import rollout as loop
 from dsec.runtime.agents import LiveAgent, Setting, Surroundings
 from dsec.store import anchors
@@ -146,10 +146,21 @@ def test_an_agent_with_half_a_pair_of_state_methods_is_refused() -> None:
         built("Half").tree()
 
 
+def test_what_the_spec_says_of_vectorized_counts() -> None:
+    spec = agent("Owner").model_copy(update={"vectorized": True})
+    assert agents.build_agent(spec, POLE, Setting(3, {})).agent.vectorized is True
+
+
+def test_provenance_that_nobody_would_check_is_refused() -> None:
+    spec = agent("Owner").model_copy(update={"provenance": "required"})
+    with pytest.raises(StageError, match="provenance: required is not supported yet"):
+        agents.build_agent(spec, POLE, Setting(3, {}))
+
+
 def test_a_state_that_cant_be_kept_names_its_attribute(bare: Serial) -> None:
     live = built("Drifter")
     live.agent.memory = {"client": [threading_lock()]}
-    with pytest.raises(StateError, match=r'state\.memory\.client\[0\]: _thread\.lock'):
+    with pytest.raises(StateError, match=r"state\.memory\.client\[0\]: _thread\.lock"):
         stored(bare, live)
 
 
@@ -241,3 +252,12 @@ def test_an_agent_of_no_environment_has_no_spaces() -> None:
     assert canon.encode(live.surroundings.to_tree()) == canon.encode(
         {"observation": None, "action": None, "num_envs": None}
     )
+
+
+def test_a_declared_file_comes_as_a_path_that_is_no_state(bare: Serial) -> None:
+    digest = files.put(bare.store.blobs, b"weights")
+    config = files.placed({"table": {"file": "w.bin", "digest": digest}}, bare.store.blobs)
+    live = built("Drifter", **config)
+    live.agent.path = live.config["table"]
+    assert live.agent.path.read_bytes() == b"weights"
+    assert "path" not in live.tree()["state"]

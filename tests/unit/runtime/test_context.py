@@ -118,7 +118,7 @@ def test_recovery_points_are_kept_when_the_last_one_is_old_enough(bare: Serial) 
 def test_a_body_that_was_cut_short_goes_on_with_its_streams_ids_and_stats(bare: Serial) -> None:
     whole = bare.run(bare.call("climbs", "climbs", config={"steps": 6}))
     other = Serial(bare.store, replace(bare.facts, recovery_seconds=0.0), bare.session)
-    with pytest.raises(StageError, match="at step 4: .*power cut"):
+    with pytest.raises(StageError, match=r"at step 4: .*power cut"):
         other.run(other.call("climbs", "climbs", config={"steps": 6, "die_at": 4}))
     # The same call without its accident has another key, so its recovery point is moved under that one.
     cut = next(iter(other.store.blobs.names("partial/")))

@@ -42,7 +42,7 @@ def test_a_process_started_with_the_pinned_variables_passes_and_keeps_its_class(
 def test_a_process_without_them_is_told_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MKL_CBWR", raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    with pytest.raises(ClassMismatch, match="MKL_CBWR is unset, expected AUTO.*OMP_NUM_THREADS is 2, expected 1"):
+    with pytest.raises(ClassMismatch, match=r"MKL_CBWR is unset, expected AUTO.*OMP_NUM_THREADS is 2, expected 1"):
         numerics.verify()
 
 
@@ -107,7 +107,7 @@ def test_global_generators_are_seeded_by_the_stream_and_put_back() -> None:
     ("name", "touch"),
     [
         ("random", lambda: random.shuffle([1, 2, 3])),
-        ("numpy.random", lambda: np.random.normal()),
+        ("numpy.random", np.random.normal),
         ("torch", lambda: torch.nn.Linear(2, 2)),
     ],
 )

@@ -25,7 +25,7 @@ from dsec.errors import (
 from dsec.runtime import files, inputs
 from dsec.runtime.facts import WorkerFacts
 from dsec.runtime.stage import run_stage
-from dsec.store import actions, anchors, layout, partial
+from dsec.store import actions, anchors, layout, partial, root
 from tests.unit.runtime.serial import LAB, Serial, agent, out, shown, small_session
 
 ROOT = Path(__file__).parents[3]
@@ -210,7 +210,7 @@ def test_a_failing_body_is_named_with_its_step_and_the_users_own_traceback(bare:
 
 def test_a_failing_agent_is_named_with_the_step_it_failed_at(run: Serial) -> None:
     run.session["agent"] = agent("Stumbler")
-    with pytest.raises(StageError, match="^collect at step 40: agent.step raised ValueError: bad lr$") as caught:
+    with pytest.raises(StageError, match=r"^collect at step 40: agent.step raised ValueError: bad lr$") as caught:
         run.made("collect", "rollout", steps=(0, 99))
     assert "lab.py" in caught.value.story
 
@@ -222,6 +222,12 @@ def test_an_output_that_cant_be_stored_is_named_by_stage_output_and_path(run: Se
     given = {"agent": out(begun, "agent"), "batch": out(batch, "batch")}
     with pytest.raises(StateError, match=r"^train@seed=0/learn: agent\.callback: function can't be kept"):
         run.made("train@seed=0/learn", "learn", given)
+
+
+def test_a_state_that_cant_be_kept_after_a_rollout_is_named_the_same_way(run: Serial) -> None:
+    run.session["agent"] = agent("Hoarder")
+    with pytest.raises(StateError, match=r"^collect: agent\.seen\[0\]: function can't be kept"):
+        run.made("collect", "rollout", steps=(0, 15))
 
 
 @pytest.mark.parametrize(
@@ -330,11 +336,12 @@ def test_a_level_of_numerics_that_is_not_there_is_refused(bare: Serial) -> None:
 
 
 def test_modules_loaded_from_other_sources_are_refused(bare: Serial) -> None:
-    sources = {"modules": {LAB: "def one(ctx): return {}\n"}, "packages": []}
-    bundle = anchors.put(bare.store.blobs, sources).anchor_id
-    call = replace(bare.call("one", "one"), bundle=bundle)
-    with pytest.raises(CodeMismatch, match=f"another version of {LAB}"):
+    root.put_json(bare.store, "code/bundles/" + "b" * 64, {"digests": {LAB: "f" * 64}})
+    call = replace(bare.call("one", "one"), bundle="b" * 64)
+    with pytest.raises(CodeMismatch, match=f"one: this worker has loaded another version of {LAB}"):
         bare.run(call)
+    root.put_json(bare.store, "code/bundles/" + "c" * 64, {"digests": {"tests.unit.nowhere": "f" * 64}})
+    assert bare.run(replace(call, bundle="c" * 64)).outputs
 
 
 def test_the_cost_says_where_it_ran_and_the_entry_who_made_it(bare: Serial) -> None:
@@ -378,7 +385,7 @@ def test_declared_files_have_the_content_of_their_digest(bare: Serial) -> None:
 
 
 def test_undeclared_files_are_refused(bare: Serial) -> None:
-    with pytest.raises(UsageError, match="the file 'words.txt' is not declared"):
+    with pytest.raises(UsageError, match=r"the file 'words.txt' is not declared"):
         bare.made("reads", "reads")
 
 
@@ -388,7 +395,5 @@ def test_a_file_that_is_not_in_the_store_is_absent(bare: Serial) -> None:
 
 
 def test_the_small_session_is_equal_in_two_stores(run: Serial, tmp_path: Path) -> None:
-    from dsec.store import root
-
     other = Serial(root.open_store(tmp_path / "other"), session=run.session)
     assert shown(run, small_session(run)) == shown(other, small_session(other))
