@@ -15,11 +15,7 @@ from typing import Any
 
 __all__ = ["Drawn", "of_this_thread"]
 
-_FUNCTIONS = tuple(
-    name
-    for name, value in vars(random).items()
-    if getattr(value, "__self__", None) is random._inst
-)
+_FUNCTIONS = tuple(name for name, value in vars(random).items() if getattr(value, "__self__", None) is random._inst)
 
 
 class Drawn:

@@ -52,3 +52,25 @@ def test_more_iterations_run_only_those(project: Project) -> None:
     assert sorted(n for n in ran if "#" in n) == sorted(
         f"train@seed={seed}#{i}/{stage}" for seed in (0, 1) for i in (2, 3) for stage in ("collect", "learn")
     )
+
+
+BRANCH = """
+dsec: 1
+name: branch
+session: {{agent: {{uses: "agents.climber:Climber", with: {{patience: 0.5}}}}, env: gymnasium/CartPole-v1, seed: 9}}
+stages:
+  more: {{uses: "dsec.stages:rollout", steps: 40, inputs: {{agent: "anchor:{agent}", env: "anchor:{env}"}}}}
+  eval: {{uses: "dsec.stages:evaluate", inputs: {{agent: more.agent}}, with: {{episodes: 2}}}}
+"""
+
+
+def test_a_plan_branches_from_an_anchor_of_another_session(project: Project) -> None:
+    made = project.instances(project.run(*SMALL, "-p", "seeds=[0]")["run"])
+    agent = made["train@seed=0#1/learn"]["outputs"]["agent"]
+    env = made["train@seed=0#1/collect"]["outputs"]["env"]
+    (project.folder / "plans/branch.yaml").write_text(BRANCH.format(agent=agent, env=env))
+    branch = Project(project.folder, project.store, "plans/branch.yaml")
+    ran = branch.run()
+    assert (ran["calls"], ran["ran"]) == (2, 2)
+    assert branch.instances(ran["run"])["more"]["stats"]["steps"] == 40
+    assert (branch.run()["ran"], branch.run()["cluster"]) == (0, False)
