@@ -32,6 +32,7 @@ from dsec.plan import schema as plans
 from dsec.plan.kinds import DeclaredFile
 from dsec.plan.locate import did_you_mean
 from dsec.plan.nodes import AnchorHeader, StageGraph
+from dsec.plan.placed import place
 from dsec.plan.values import Expr
 from dsec.store import root as stores
 from dsec.store import runs as records
@@ -163,20 +164,16 @@ class Plan:
     def _fingerprint(self, project: Project, uses: str) -> Fingerprint:
         memo = _memo(project)
         if uses not in memo:
-            memo[uses] = project.fingerprint(uses, allow_dynamic=uses in self._versioned())
+            memo[uses] = project.fingerprint(uses, allow_dynamic=self._versioned(uses))
         return memo[uses]
 
-    def _versioned(self) -> set[str]:
-        """Bodies whose cache version answers for what can't be seen in their code."""
-        found = set()
-        stack = list(self.written.stages.values())
-        while stack:
-            stage = stack.pop()
-            stack.extend((stage.stages or {}).values())
-            cache = stage.cache or self.written.defaults.cache
-            if cache is not None and cache.version is not None:
-                found.add(str(stage.uses))
-        return found
+    def _versioned(self, uses: str) -> bool:
+        """Whether a cache version answers for what can't be seen in this code: its stage's, or the defaults' one."""
+        defaults = self.written.defaults.cache
+        if defaults is not None and defaults.version is not None:
+            return True
+        stages = (placed.stage for top in place(self.written).values() for placed in top.walk())
+        return any(str(s.uses) == uses and s.cache is not None and s.cache.version is not None for s in stages)
 
     def _expanded(self, store: Store | None) -> Sequence[Problem]:
         """Problems that only the expansion shows: step ranges, expressions, code that can't be fingerprinted."""

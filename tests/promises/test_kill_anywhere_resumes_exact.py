@@ -63,22 +63,31 @@ def test_the_driver_is_killed_mid_rollout_and_the_rollout_goes_on(project: Proje
 def test_all_workers_are_killed_and_the_run_goes_on(project: Project, undisturbed: dict[str, Any]) -> None:
     process = project.start("run", project.plan, *SMALL, "--json")
     wait_for(lambda: _files(project.store / "actions"))
-    for child in psutil.Process(process.pid).children(recursive=True):
-        if child.is_running() and "multiprocessing" in " ".join(child.cmdline()):
-            os.kill(child.pid, signal.SIGKILL)
+    for pid in _workers(process.pid):
+        os.kill(pid, signal.SIGKILL)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     assert project.outputs() == undisturbed
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("victim", ["driver", "worker", "workers"])
 @pytest.mark.parametrize("number", range(20))
-def test_the_driver_is_killed_at_any_time(project: Project, undisturbed: dict[str, Any], number: int) -> None:
-    process = project.start("run", project.plan, *SMALL)
+def test_whoever_is_killed_at_any_time(project: Project, undisturbed: dict[str, Any], victim: str, number: int) -> None:
+    process = project.start("run", project.plan, *SMALL, "--json")
     time.sleep(0.3 + 0.37 * number)  # the offset is the point of this test
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert project.outputs() == undisturbed
+    if victim == "driver":
+        process.send_signal(signal.SIGKILL)
+    else:
+        for pid in _workers(process.pid)[: 1 if victim == "worker" else None]:
+            os.kill(pid, signal.SIGKILL)
+    _, err = process.communicate(timeout=120)
+    assert victim == "driver" or process.returncode == 0, err
+    filed = sum(path.is_file() for path in (project.store / "actions").rglob("*"))
+    made = project.run(*SMALL)
+    assert made["hits"] >= filed, "a call that was done ran again"
+    found = project.instances(made["run"])
+    assert {name: instance["outputs"] for name, instance in found.items()} == undisturbed
 
 
 def wait_for(happened: Any, seconds: float = 60.0) -> None:
@@ -86,6 +95,15 @@ def wait_for(happened: Any, seconds: float = 60.0) -> None:
     while not happened():
         assert time.monotonic() < deadline, "it never happened"
         time.sleep(0.02)  # another process is awaited, which sends no signal
+
+
+def _workers(driver: int) -> list[int]:
+    """Processes that a driver started for calls; its probe and its imports are others."""
+    try:
+        children = psutil.Process(driver).children(recursive=True)
+        return [child.pid for child in children if "spawn_main" in " ".join(child.cmdline())]
+    except psutil.NoSuchProcess:
+        return []
 
 
 def _files(folder: Path) -> bool:
