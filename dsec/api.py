@@ -9,16 +9,18 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import datetime
+import functools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dsec.audit import report as reporting
 from dsec.audit import why as explaining
-from dsec.code import Fingerprint, Project, bundle, changes
+from dsec.code import Fingerprint, bundle, changes
+from dsec.code.readings import Readings
 from dsec.core import canon, keys
 from dsec.core.answers import Preview, PreviewRow, RunRow, RunSummary, Table, Why, Workers
 from dsec.core.session import new_session
@@ -80,7 +82,7 @@ class Plan:
     document: load.Document
     params: Mapping[str, object] = field(default_factory=dict)
     """Overrides, as ``-p`` gave them."""
-    _projects: dict[Path | None, Project] = field(default_factory=dict, repr=False)
+    _readings: dict[Path | None, Readings] = field(default_factory=dict, repr=False)
 
     @property
     def name(self) -> str:
@@ -96,7 +98,7 @@ class Plan:
             A store whose memory of parsed sources may be used, if it is there.
         """
         opened = _existing(store) if store is not None else None
-        found = checking.check(self.written, self.document, self._project(_cache(opened)))
+        found = checking.check(self.written, self.document, self.readings(opened).project)
         if not found:
             found = list(self._expanded(opened))
         if not found and imports:
@@ -130,21 +132,19 @@ class Plan:
             raise UsageError(f"there is no format {format!r}", hint=f"one of {', '.join(drawn)}")
         return drawn[format](self.compiled(dict.fromkeys(classes.KINDS), None))
 
-    def compiled(self, known: Mapping[str, str | None], store: Store | None, salt: str = "") -> StageGraph:
+    def compiled(self, known: Mapping[str, str | None], store: Store | None) -> StageGraph:
         """Its stages and sessions with their specs hashed."""
-        project = self._project(_cache(store))
-        outputs, takes = _signatures(project)
-        sourcing = compiling.Sourcing(
-            lambda uses: self._fingerprint(project, uses).digest, outputs, takes, lambda: _bundled(project, store)
-        )
+        read = self.readings(store)
+        sourcing = compiling.Sourcing(read.fingerprint, read.outputs, read.takes, read.bundle)
         headers = {anchor: _header(store, anchor) for anchor in compiling.anchors_of(self.written)}
-        return compiling.compile_plan(
-            self.written, self.document, sourcing, classes=known, anchors=headers, salt=salt
-        )  # fmt: skip
+        return compiling.compile_plan(self.written, self.document, sourcing, classes=known, anchors=headers)
 
-    def fingerprints(self, store: Store) -> dict[str, Fingerprint]:
-        """Fingerprints of all users' code that was compiled, by name."""
-        return dict(_memo(self._project(_cache(store))))
+    def readings(self, store: Store | None) -> Readings:
+        """Its code, read from sources; what was parsed is remembered in the store, if there is one."""
+        cache = store.path / "cache" if store is not None else None
+        if cache not in self._readings:
+            self._readings[cache] = Readings(self.root, cache, self._versioned)
+        return self._readings[cache]
 
     def files(self) -> list[DeclaredFile]:
         """Every declared file."""
@@ -155,17 +155,6 @@ class Plan:
     def identity(self, select: Sequence[str]) -> canon.Digest:
         """Digest by which an unfinished run of it is found again."""
         return keys.run_identity(_identified(self.document.tree), _identified(dict(self.params)), tuple(select))
-
-    def _project(self, cache: Path | None) -> Project:
-        if cache not in self._projects:
-            self._projects[cache] = Project(self.root, cache)
-        return self._projects[cache]
-
-    def _fingerprint(self, project: Project, uses: str) -> Fingerprint:
-        memo = _memo(project)
-        if uses not in memo:
-            memo[uses] = project.fingerprint(uses, allow_dynamic=self._versioned(uses))
-        return memo[uses]
 
     def _versioned(self, uses: str) -> bool:
         """Whether a cache version answers for what can't be seen in this code: its stage's, or the defaults' one."""
@@ -189,26 +178,9 @@ class Plan:
         return ()
 
 
-def _bundled(project: Project, store: Store | None) -> str | None:
-    """Digest of the sources of all code that was fingerprinted, which the store then holds."""
-    sources = bundle.bundle(_memo(project).values(), project)
-    if store is None or not sources["modules"]:
-        return None
-    digest = bundle.bundle_digest(sources)
-    name = f"code/bundles/{digest}"
-    if store.blobs.size(name) is None:
-        stores.put_json(store, name, bundle.to_json(sources))
-    return digest
-
-
 def _existing(place: Path) -> Store | None:
     """The store at a place, None where there is none yet."""
     return stores.open_store(place, create=False) if (place / "format.json").exists() else None
-
-
-def _cache(store: Store | None) -> Path | None:
-    """Where what was read of sources is remembered."""
-    return store.path / "cache" if store is not None else None
 
 
 def _surveyed(frontier: Any, store: Store | None) -> Iterator[tuple[str, bool, str]]:
@@ -226,11 +198,6 @@ def _surveyed(frontier: Any, store: Store | None) -> Iterator[tuple[str, bool, s
 
 
 _MAX_CHECKED = 20_000
-_MEMOS: dict[int, dict[str, Fingerprint]] = {}
-
-
-def _memo(project: Project) -> dict[str, Fingerprint]:
-    return _MEMOS.setdefault(id(project), {})
 
 
 def load_plan(path: str | Path, *, params: Mapping[str, object] | None = None) -> Plan:
@@ -286,9 +253,9 @@ def run(
         known = clusters.classes()
         identity = plan.identity(select)
         began = records.unfinished(opened, identity)
-        graph = plan.compiled(known, opened, salt=began.run_id if began else "")
-        frontier = _frontier(graph, select)
+        graph = plan.compiled(known, opened)
         this = records.resume_run(opened, began) if began else _start(opened, graph, plan, select)
+        frontier = _frontier(replace(graph, salt=this.run_id), select)
         _file_sessions(opened, graph)
         _file_sources(opened, plan)
         options = drive.Options(fail_fast=fail_fast, durability=durability)
@@ -391,12 +358,20 @@ def _file_sessions(store: Store, graph: StageGraph) -> None:
 
 def _file_sources(store: Store, plan: Plan) -> None:
     """What `why` and replays will need: fingerprints, and the content of declared files."""
-    for found in plan.fingerprints(store).values():
-        stores.put_json(store, f"code/fingerprints/{found.digest}", dataclasses.asdict(found))
+    read = plan.readings(store)
+    for found in read.found.values():
+        _put_once(store, f"code/fingerprints/{found.digest}", functools.partial(dataclasses.asdict, found))
+    if digest := read.bundle():
+        _put_once(store, f"code/bundles/{digest}", lambda: bundle.to_json(read.sources()))
     for file in plan.files():
         name = f"code/{file.digest[:2]}/{file.digest}"
         if store.blobs.size(name) is None:
             store.blobs.put(name, [file.path.read_bytes()])
+
+
+def _put_once(store: Store, name: str, value: Callable[[], Any]) -> None:
+    if store.blobs.size(name) is None:
+        stores.put_json(store, name, value())
 
 
 def _summary(plan: Plan, store: Store, this: records.Run, outcome: Outcome) -> RunSummary:
@@ -493,7 +468,7 @@ def _code_changes(store: Store, plan: Plan, old: str, new: str) -> list[str]:
         before = Fingerprint(**stores.get_json(store, f"code/fingerprints/{old}"))
     except AbsentError:
         return ["the sources of the last result are not in the store"]
-    after = next((found for found in plan.fingerprints(store).values() if found.digest == new), None)
+    after = next((found for found in plan.readings(store).found.values() if found.digest == new), None)
     return changes(before, after) if after is not None else []
 
 
@@ -524,17 +499,6 @@ def _header(store: Store | None, anchor: AnchorId) -> AnchorHeader:
         return AnchorHeader("", None)
     step, label = tree.get("step"), tree.get("label", "")
     return AnchorHeader(str(tree.get("kind", "")), step if isinstance(step, int) else None, str(label))
-
-
-def _signatures(project: Project) -> tuple[Any, Any]:
-    def outputs(uses: str) -> tuple[str, ...] | None:
-        return project.signature(uses).outputs
-
-    def takes(uses: str, name: str) -> bool:
-        found = project.signature(uses)
-        return found.accepts_any or any(parameter.name == name for parameter in found.parameters)
-
-    return outputs, takes
 
 
 def _collect(tree: Any, found: list[DeclaredFile]) -> None:

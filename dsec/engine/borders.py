@@ -132,6 +132,8 @@ class Killed:
     """Calls it was last heard to run; empty if it wasn't heard in time."""
     ours: bool = False
     """Whether the driver ended it."""
+    sole: bool = False
+    """Whether no other call was at that worker."""
     rss: int = 0
     """Bytes it held when its nanny ended it for its memory; 0 for other deaths."""
     limit: int = 0

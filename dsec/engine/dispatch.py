@@ -7,7 +7,7 @@ with it: Dask says of all links behind a failed one that they failed.
 from __future__ import annotations
 
 import contextlib
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -60,10 +60,11 @@ class Dispatch:
         Hears events.
     """
 
-    def __init__(  # noqa: PLR0917 - made in one place, by `drive`
+    def __init__(
         self,
         progress: Progress,
         window: Window,
+        *,
         store: Store,
         site: Site,
         start: Callable[[], Cluster],
@@ -84,7 +85,6 @@ class Dispatch:
         self._executor: Executor | None = None
         self._timers = Timers()
         self._early: dict[PlanKey, Outcry] = {}
-        self._casualties: defaultdict[str, set[PlanKey]] = defaultdict(set)  # by worker, whose address is its own
         self._deadlines: dict[PlanKey, float] = {}
         self._overdue: set[PlanKey] = set()
         self._elsewhere: dict[PlanKey, None] = {}
@@ -179,8 +179,6 @@ class Dispatch:
             return
         for outcry in self._executor.wait(wait):
             self._early[outcry.key] = outcry
-            if isinstance(outcry, Erred) and outcry.killed is not None and not outcry.cancelled:
-                self._casualties[outcry.killed.worker].add(outcry.key)
 
     def digest(self, now: float) -> None:
         """Draw the consequences of what was heard."""
@@ -221,8 +219,7 @@ class Dispatch:
         call = self._book[key].call
         executing = erred.killed.executing if erred.killed else frozenset()
         flying = frozenset(other for other in executing if self._window.flies(other))
-        sole = erred.killed is not None and self._casualties[erred.killed.worker] == {key}
-        found = judge.verdict(erred, call, flying, overdue=overdue, sole=sole)
+        found = judge.verdict(erred, call, flying, overdue=overdue)
         self._progress.blame(key, found.error)
         if found.cause == "fatal":
             raise found.error

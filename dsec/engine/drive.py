@@ -106,8 +106,17 @@ def drive(
     clocks = options.clocks
     opened = _Opened(store, run_id)
     gate = Window(options.window)
-    progress = Progress(frontier, store, gate, opened.ledger, report, clocks.monotonic)
-    dispatch = Dispatch(progress, gate, store, site, cluster, opened.ledger, options.limits, report)
+    progress = Progress(frontier, store, gate, ledger=opened.ledger, report=report, clock=clocks.monotonic)
+    dispatch = Dispatch(
+        progress,
+        gate,
+        store=store,
+        site=site,
+        start=cluster,
+        ledger=opened.ledger,
+        limits=options.limits,
+        report=report,
+    )
     began = clocks.monotonic()
     stopped: DsecError | None = None
     try:

@@ -64,7 +64,7 @@ def tries(retry: Retry) -> Mapping[str, int]:
     return dict.fromkeys(sorted(retry.when), retry.max)
 
 
-def verdict(erred: Erred, call: StageCall, flying: frozenset[PlanKey], *, overdue: bool, sole: bool = False) -> Verdict:
+def verdict(erred: Erred, call: StageCall, flying: frozenset[PlanKey], *, overdue: bool) -> Verdict:
     """Judge an error of a call whose inputs were all there.
 
     Parameters
@@ -77,11 +77,9 @@ def verdict(erred: Erred, call: StageCall, flying: frozenset[PlanKey], *, overdu
         Those of the calls its dead worker was heard to run that have not ended.
     overdue
         Whether the driver ended the worker since this call took too long.
-    sole
-        Whether no other call was at that worker.
     """
     if erred.killed is not None and not erred.cancelled:
-        return _death(erred.killed, call, flying | {call.plan_key} if sole else flying, overdue)
+        return _death(erred.killed, call, flying | {call.plan_key} if erred.killed.sole else flying, overdue)
     if erred.cancelled:
         return Verdict("innocent", WorkerLost("the cluster forgot it", instance=call.instance))
     return _raised(erred.error, call)

@@ -58,11 +58,12 @@ class Progress:
         Monotonic seconds.
     """
 
-    def __init__(  # noqa: PLR0917 - made in one place, by `drive`
+    def __init__(
         self,
         frontier: Frontier,
         store: Store,
         window: Window,
+        *,
         ledger: Callable[[], Ledger],
         report: events.Report,
         clock: Callable[[], float],

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import queue
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ from dsec.store.root import Store
 
 __all__ = ["DaskExecutor"]
 
-_NANNY_SPEAKS = 0.25  # seconds in which a nanny's word on a death arrives, if it ended the worker itself
+_SETTLED = 0.25  # seconds after a death until all its calls are heard of, and its nanny if that ended the worker
 _PATIENCE = 5.0  # seconds a busy scheduler may take to answer a question
 
 
@@ -66,6 +67,7 @@ class DaskExecutor:
         self._places: dict[PlanKey, str] = {}
         self._ended: set[str] = set()
         self._memory: dict[int, int] = {}
+        self._casualties: defaultdict[str, set[PlanKey]] = defaultdict(set)  # by worker, whose address is its own
         self._gathering: dict[PlanKey, Future] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._client = Client(address, set_as_default=False, name="dsec")
@@ -193,22 +195,29 @@ class DaskExecutor:
 
     async def _tell_error(self, key: PlanKey, future: Future) -> None:
         error: BaseException | None = future._state.exception
-        name = future.key
         if isinstance(error, KilledWorker):
-            killed = await self._death(error)
-            self._inbox.put((future, Erred(key, error, killed, cancelled=error.task != name)))
+            behind = error.task != future.key
+            killed = await self._death(key, error, behind=behind)
+            self._inbox.put((future, Erred(key, error, killed, cancelled=behind)))
         else:
             cancelled = future.status != "error" or error is None
             error = error or RuntimeError(f"Dask says {future.status}")
             self._inbox.put((future, Erred(key, error, cancelled=cancelled)))
 
-    async def _death(self, error: KilledWorker) -> Killed:
+    async def _death(self, key: PlanKey, error: KilledWorker, *, behind: bool) -> Killed:
         worker = error.last_worker
-        ours = worker.address in self._ended
-        if not ours and worker.pid not in self._memory:
-            await asyncio.sleep(_NANNY_SPEAKS)
+        if not behind:
+            self._casualties[worker.address].add(key)
+        await asyncio.sleep(_SETTLED)
         executing = frozenset(self._keys[str(name)] for name in worker.executing if str(name) in self._keys)
-        return Killed(worker.address, executing, ours, self._memory.get(worker.pid, 0), int(worker.memory_limit or 0))
+        return Killed(
+            worker.address,
+            executing,
+            ours=worker.address in self._ended,
+            sole=len(self._casualties[worker.address]) == 1,
+            rss=self._memory.get(worker.pid, 0),
+            limit=int(worker.memory_limit or 0),
+        )
 
     def _hear_of_memory(self, event: tuple[float, Mapping[str, Any]]) -> None:
         self._memory[int(event[1]["pid"])] = int(event[1]["rss"])

@@ -56,7 +56,6 @@ def compile_plan(
     *,
     classes: Mapping[str, str | None],
     anchors: Mapping[AnchorId, AnchorHeader] | None = None,
-    salt: str = "",
 ) -> StageGraph:
     """Compile a checked plan.
 
@@ -66,8 +65,6 @@ def compile_plan(
         Runtime class by kind of worker, None where it is not known.
     anchors
         What is known of the anchors that the plan names itself.
-    salt
-        Identity of the run, for stages that are not cached.
 
     Raises
     ------
@@ -75,7 +72,7 @@ def compile_plan(
         If an expression has no value.
     """
     try:
-        return _Compilation(plan, document, sourcing).graph(classes, anchors or {}, salt)
+        return _Compilation(plan, document, sourcing).graph(classes, anchors or {})
     except values.ExprError as error:
         raise PlanError([document.sources.problem(error.span, error.code, error.message, error.hint)]) from None
 
@@ -123,9 +120,7 @@ class _Compilation:
         self.kept_axes: dict[Placed, tuple[str, ...]] = {}
         self.in_session: dict[Placed, bool] = {}
 
-    def graph(
-        self, classes: Mapping[str, str | None], anchors: Mapping[AnchorId, AnchorHeader], salt: str
-    ) -> StageGraph:
+    def graph(self, classes: Mapping[str, str | None], anchors: Mapping[AnchorId, AnchorHeader]) -> StageGraph:
         top = _ordered(place(self.plan))
         nodes = []
         for placed in top:
@@ -142,7 +137,6 @@ class _Compilation:
             classes,
             anchors,
             self.sourcing.bundle(),
-            salt,
         )  # fmt: skip
 
     # ---- sessions --------------------------------------------------------------------------------------

@@ -40,8 +40,7 @@ def test_a_death_is_certainly_a_calls_fault_if_its_worker_was_running_it() -> No
 
 
 def test_a_call_that_was_alone_at_its_worker_is_certainly_to_blame() -> None:
-    found = judge.verdict(death(), CALL, frozenset(), overdue=False, sole=True)
-    assert (found.cause, found.certain) == ("worker-lost", True)
+    assert verdict(death(sole=True)) == ("worker-lost", WorkerLost, True)
 
 
 def test_a_worker_that_the_driver_ended_was_over_its_time_or_is_nobodys_fault() -> None:
