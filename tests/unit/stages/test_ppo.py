@@ -31,7 +31,7 @@ def ppo(run: Serial, seed: int, num_envs: int | None = None, **config: Any) -> S
 def test_it_learns_alone_and_in_a_batch_and_touches_no_global_generator(run: Serial, num_envs: int | None) -> None:
     state, place = trained(ppo(run, 0, num_envs, epochs=1), iterations=2, steps=64)
     assert "touched" not in run.result(state).cost | run.result(place).cost
-    assert set(run.result(state).stats) == {"approx_kl", "entropy", "policy_loss", "value_loss"}
+    assert set(run.result(state).stats) == {"approx_kl", "clip_fraction", "entropy", "policy_loss", "value_loss"}
     score = run.made("eval", "evaluate", {"agent": out(state, "agent")}, config={"episodes": 2})
     assert run.result(score).stats["episodes"] == 2
     steps = run.tree(place, "batch")["rewards"].shape
