@@ -31,7 +31,7 @@ from dsec.plan import check as checking
 from dsec.plan import compile as compiling
 from dsec.plan import load, select, template
 from dsec.plan import schema as plans
-from dsec.plan.kinds import DeclaredFile
+from dsec.plan.kinds import Axis, DeclaredFile
 from dsec.plan.locate import did_you_mean
 from dsec.plan.nodes import AnchorHeader, StageGraph
 from dsec.plan.placed import place
@@ -57,6 +57,7 @@ __all__ = [
     "default_store",
     "init",
     "load_plan",
+    "parse_size",
     "parse_value",
     "project_root",
     "run",
@@ -68,6 +69,7 @@ __all__ = [
 ]
 
 parse_value = load.parse_value
+parse_size = load.parse_size
 project_root = load.project_root
 
 
@@ -83,6 +85,7 @@ class Plan:
     params: Mapping[str, object] = field(default_factory=dict)
     """Overrides, as ``-p`` gave them."""
     _readings: dict[Path | None, Readings] = field(default_factory=dict, repr=False)
+    _graphs: dict[Path | None, StageGraph] = field(default_factory=dict, repr=False)
 
     @property
     def name(self) -> str:
@@ -134,6 +137,12 @@ class Plan:
 
     def compiled(self, known: Mapping[str, str | None], store: Store | None) -> StageGraph:
         """Its stages and sessions with their specs hashed."""
+        place = store.path if store is not None else None
+        if place not in self._graphs:
+            self._graphs[place] = self._compiled(known, store)
+        return replace(self._graphs[place], classes=known)
+
+    def _compiled(self, known: Mapping[str, str | None], store: Store | None) -> StageGraph:
         read = self.readings(store)
         sourcing = compiling.Sourcing(read.fingerprint, read.outputs, read.takes, read.bundle)
         headers = {anchor: _header(store, anchor) for anchor in compiling.anchors_of(self.written)}
@@ -305,19 +314,21 @@ class _Clusters:
             if self.shape.scheduler is not None:
                 made: Any = cluster.connect(self.shape.scheduler)
             else:
-                made = cluster.LocalCluster(ClusterShape(self.shape.cpu, self.shape.gpu), plan.root, VARIABLES)
+                shape = ClusterShape(self.shape.cpu, self.shape.gpu, memory=self.shape.memory)
+                made = cluster.LocalCluster(shape, plan.root, VARIABLES)
             self.stack.callback(made.close)
             _raise(imports.result())
         running: Cluster = made
         return running
 
 
-def worker(address: str, *, kind: str) -> int:
-    """Be a worker of a running cluster until it ends."""
+def worker(address: str, *, kind: str, memory: int | None = None, labels: Sequence[str] = ()) -> int:
+    """Be a worker of a running cluster until it ends; ``memory`` are the bytes it may hold."""
     from dsec.engine import cluster
     from dsec.runtime.numerics import VARIABLES
 
-    cluster.run_worker(address, kind, root=load.project_root(Path.cwd() / "plan"), variables=VARIABLES)
+    root = load.project_root(Path.cwd() / "plan")
+    cluster.run_worker(address, kind, root=root, variables=VARIABLES, labels=tuple(labels), memory=memory)
     return 0
 
 
@@ -513,11 +524,13 @@ def _collect(tree: Any, found: list[DeclaredFile]) -> None:
 
 
 def _identified(tree: Any) -> Any:
-    """Plain values of a plan's tree: expressions as text, files as digests."""
+    """Plain values of a plan's tree: expressions as text, files as digests, columns of files as their values."""
     if isinstance(tree, Expr):
         return str(tree)
     if isinstance(tree, DeclaredFile):
         return tree.digest
+    if isinstance(tree, Axis):
+        return _identified([tree.values, tree.range])
     if isinstance(tree, Mapping):
         return {key: _identified(item) for key, item in tree.items()}
     if isinstance(tree, list | tuple):

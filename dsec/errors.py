@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 __all__ = [
     "AbsentError",
@@ -146,9 +146,24 @@ class PlanError(DsecError):
 
 
 class StateError(DsecError):
-    """A value that an anchor can't hold, or a stored value that can't be put back."""
+    """A value that an anchor can't hold, or a stored value that can't be put back; ``where`` ends with its path."""
 
     code = "state"
+
+    def __init__(self, message: str, *, hint: str = "", where: str = "") -> None:
+        super().__init__(message, hint=hint, where=where)
+        self.instance = ""
+        """Name of the call, once it is known; see `of`."""
+        self.step: int | None = None
+        """Absolute step at which the call was, if it was stepping."""
+
+    def of(self, instance: str, step: int | None) -> Self:
+        """The same error, which from now on says in which call and at which step it was, unless it does already."""
+        if not self.instance:
+            self.instance, self.step = instance, step
+            place = instance if step is None else f"{instance} at step {step}"
+            self.where = f"{place}: {self.where}" if self.where else place
+        return self
 
 
 class StageError(DsecError):

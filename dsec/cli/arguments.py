@@ -8,10 +8,12 @@ from pathlib import Path
 
 from dsec.errors import PlanError, UsageError
 
-__all__ = ["params", "project_root", "store_of", "workers"]
+__all__ = ["memory", "params", "project_root", "store_of", "workers"]
 
 KINDS = ("cpu", "gpu")
 """Kinds of worker that `--workers` counts."""
+LEAST_MEMORY = 256 << 20
+"""Bytes below which a worker could not even import what it needs."""
 
 
 def params(pairs: Iterable[str] | None) -> dict[str, object]:
@@ -74,6 +76,29 @@ def _check_worker(kind: str, count: str, earlier: dict[str, int]) -> None:
         raise UsageError(f"--workers counts {kind} twice", hint="keep one of them")
     if not (count.isascii() and count.isdecimal()):
         raise UsageError(f"--workers {kind}={count} is not a count", hint=f"write for example {kind}=2")
+
+
+def memory(text: str | None) -> int | None:
+    """Read ``--memory 4GiB`` into bytes; None where the option is not given.
+
+    Raises
+    ------
+    UsageError
+        If it is no size, or too small for any worker.
+    """
+    from dsec import api
+
+    if text is None:
+        return None
+    try:
+        size = api.parse_size(text)
+    except UsageError as error:
+        raise UsageError(f"--memory {text}: {error.message}", hint=error.hint) from None
+    if size < LEAST_MEMORY:
+        raise UsageError(
+            f"--memory {text} is too little", hint="a worker alone takes about 250MiB; write for example --memory 2GiB"
+        )
+    return size
 
 
 def project_root(folder: Path) -> Path:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 import typer
 
 from dsec.cli import output
-from dsec.errors import DsecError, IntegrityError, Interrupted, PlanError, StageError, UsageError
+from dsec.errors import DsecError, IntegrityError, Interrupted, PlanError, StageError, StateError, UsageError
 
 __all__ = ["as_json", "command", "exit_code", "guarded", "next_step", "text"]
 
@@ -73,7 +73,7 @@ def as_json(error: DsecError) -> dict[str, object]:
     """An error as an event of ``--json``."""
     shown: dict[str, object] = {"event": "error", "code": error.code, "message": error.message, "hint": error.hint}
     shown["where"] = error.where
-    if isinstance(error, StageError):
+    if isinstance(error, StageError | StateError):
         shown["instance"], shown["step"] = error.instance, error.step
     return shown
 

@@ -52,7 +52,8 @@ def remark(event: events.Event) -> str | None:
         case events.ClusterUp():
             text = _cluster(event)
         case events.Failed(instance, _, error):
-            text = f"failed: {instance}: {error.message}"
+            place = error.where if error.where.startswith(instance) else instance
+            text = f"failed: {place}: {error.message}"
         case events.Retried(instance, _, cause, attempt, wait, message):
             pause = f" in {output.duration(wait)}" if wait else ""
             text = f"retry {attempt}{pause}: {instance}: {cause}: {message}"

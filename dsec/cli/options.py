@@ -14,6 +14,7 @@ __all__ = [
     "GraphFormat",
     "Json",
     "Kind",
+    "Memory",
     "Params",
     "PlanPath",
     "Select",
@@ -77,6 +78,15 @@ StorePath = Annotated[
         metavar="DIR",
         envvar="DSEC_STORE",
         help="Where results are kept. Default: .dsec in the project's root.",
+        show_default=False,
+    ),
+]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        "--memory",
+        metavar="SIZE",
+        help="What each worker may hold before it is ended, for example 2GiB. Default: an even share of the host's.",
         show_default=False,
     ),
 ]

@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from dsec.cli import output
-from dsec.cli.options import Json, Kind
+from dsec.cli import arguments, output
+from dsec.cli.options import Json, Kind, Memory
 
 __all__ = ["init", "version", "worker"]
 
@@ -50,6 +50,13 @@ def worker(
     ],
     *,
     kind: Annotated[Kind, typer.Option("--kind", help="What the worker is for.")] = Kind.cpu,
+    memory: Memory = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--label", metavar="NAME", help="What stages may ask for with `labels`. Repeatable.", show_default=False
+        ),
+    ] = None,
 ) -> None:
     """Start one worker of a running cluster.
 
@@ -57,7 +64,8 @@ def worker(
     """
     from dsec import api
 
-    raise typer.Exit(api.worker(address, kind=kind.value))
+    limit = arguments.memory(memory)
+    raise typer.Exit(api.worker(address, kind=kind.value, memory=limit, labels=tuple(label or ())))
 
 
 def version(*, json: Json = False) -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dsec.cli import arguments, failure, output, progress
-from dsec.cli.options import Durability, Json, Params, PlanPath, Select, StorePath
-from dsec.errors import DsecError, StageError, UsageError
+from dsec.cli.options import Durability, Json, Memory, Params, PlanPath, Select, StorePath
+from dsec.errors import DsecError, StageError, StateError, UsageError
 
 if TYPE_CHECKING:
     from dsec import api
@@ -43,6 +43,7 @@ def run(  # noqa: PLR0913 - the options of a verb are its parameters
             "--scheduler", metavar="ADDR", help="Use this running cluster instead of a local one.", show_default=False
         ),
     ] = None,
+    memory: Memory = None,
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", help="Start nothing new after the first failed instance.")
     ] = False,
@@ -59,7 +60,7 @@ def run(  # noqa: PLR0913 - the options of a verb are its parameters
     """
     from dsec import api
 
-    shape = _shape(workers, scheduler)
+    shape = _shape(workers, scheduler, memory)
     loaded = api.load_plan(plan, params=arguments.params(param))
     with progress.display(json=json, quiet=quiet) as report:
         try:
@@ -86,16 +87,17 @@ def run(  # noqa: PLR0913 - the options of a verb are its parameters
     raise SystemExit(_failed(summary, context.obj))
 
 
-def _shape(workers: str | None, scheduler: str | None) -> api.Workers:
+def _shape(workers: str | None, scheduler: str | None, memory: str | None) -> api.Workers:
     from dsec import api
 
-    if workers is not None and scheduler is not None:
-        raise UsageError(
-            "--workers and --scheduler exclude each other",
-            hint="workers of an existing cluster are started with: dsec worker ADDR",
-        )
-    counts = arguments.workers(workers)
-    return api.Workers(cpu=counts.get("cpu"), gpu=counts.get("gpu"), scheduler=scheduler)
+    for option, value in (("--workers", workers), ("--memory", memory)):
+        if value is not None and scheduler is not None:
+            raise UsageError(
+                f"{option} and --scheduler exclude each other",
+                hint="workers of an existing cluster are started with: dsec worker ADDR",
+            )
+    counts, limit = arguments.workers(workers), arguments.memory(memory)
+    return api.Workers(cpu=counts.get("cpu"), gpu=counts.get("gpu"), scheduler=scheduler, memory=limit)
 
 
 def _finish_json(summary: api.RunSummary) -> None:
@@ -131,14 +133,15 @@ def _look_next(summary: api.RunSummary, argv: Sequence[str], plan: Path, pairs: 
     place = ["--store", str(summary.store)] if any(word.split("=")[0] == "--store" for word in argv) else []
     params = [word for pair in pairs for word in ("-p", pair)]
     output.note(f"  this run       {failure.command(['show', summary.run_id, *place])}")
-    output.note(f"  one instance   {failure.command(['why', _interesting(summary), str(plan), *params, *place])}")
+    if instance := _interesting(summary):
+        output.note(f"  one instance   {failure.command(['why', instance, str(plan), *params, *place])}")
     output.note(f"  all results    {summary.store}")
 
 
 def _interesting(summary: api.RunSummary) -> str:
-    """An instance worth asking about: the first that failed, else the first that made a table."""
-    failed = [error.instance for error in summary.errors if isinstance(error, StageError) and error.instance]
-    return next(iter([*failed, *(table.instance for table in summary.tables)]), "INSTANCE")
+    """An instance worth asking about: the first that failed, else the first that made a table; empty if none."""
+    failed = [error.instance for error in summary.errors if isinstance(error, StageError | StateError) and error.instance]
+    return next(iter([*failed, *(table.instance for table in summary.tables)]), "")
 
 
 def _counts(summary: api.RunSummary) -> str:

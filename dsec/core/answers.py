@@ -42,6 +42,8 @@ class Workers:
     cpu: int | None = None
     gpu: int | None = None
     scheduler: str | None = None
+    memory: int | None = None
+    """Bytes that each worker of a local cluster may hold; None shares the host's evenly."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,8 @@ def digest(domain: str, value: object) -> Digest:
     StateError
         If the value holds something that has no canonical bytes; names its path.
     """
-    return Digest(blake3(domain.encode() + b"\0" + encode(value)).hexdigest())
+    encoded = value if type(value) is Encoded else encode(value)
+    return Digest(blake3(domain.encode() + b"\0" + encoded).hexdigest())
 
 
 def blob_digest(content: bytes | bytearray | memoryview) -> Digest:

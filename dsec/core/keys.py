@@ -6,7 +6,8 @@ names it once its inputs are known: they stand as anchor ids. The rest is the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Mapping
 
 from dsec.core import canon
 from dsec.core.stage import ActionKey, AnchorId, Edge, Input, PlanKey, StageCall
@@ -26,7 +27,7 @@ def plan_key(
 
     An anchor that a plan names itself (``anchor:<id>``) stands in ``inputs`` as its id.
     """
-    return PlanKey(_call_key("dsec/plan-key/1", _planned, recipe, inputs, steps, stream, restream))
+    return PlanKey(_call_key("dsec/plan-key/1", recipe, inputs, steps, stream, restream))
 
 
 def action_key(call: StageCall) -> ActionKey:
@@ -37,36 +38,49 @@ def action_key(call: StageCall) -> ActionKey:
     ValueError
         If an input is still an edge.
     """
+    for edge in call.edges():
+        raise ValueError(f"input {edge.output} of {edge.plan_key} is not resolved")
     position = (call.steps, call.stream, call.restream)
-    return ActionKey(_call_key("dsec/action-key/1", _known, call.recipe, call.inputs, *position))
+    return ActionKey(_call_key("dsec/action-key/1", call.recipe, call.inputs, *position))
 
 
-def _call_key(
+def _call_key(  # noqa: PLR0917 - the parts of a key, in order
     domain: str,
-    name: Callable[[AnchorId | Edge], list[str] | str],
     recipe: canon.Digest,
     inputs: Mapping[str, Input],
-    *position: object,
+    steps: tuple[int, int] | None,
+    stream: str,
+    restream: bool,
 ) -> canon.Digest:
-    named = [
-        [
-            argument,
-            None if source.labels is None else list(source.labels),
-            [name(item) for item in source.sources],
-        ]
-        for argument, source in sorted(inputs.items())
-    ]
-    return canon.digest(domain, [recipe, *position, named])
+    """Digest of ``[recipe, steps, stream, restream, [[argument, labels, sources], ...]]``, arguments sorted.
+
+    The canonical bytes are written out here, a fifth of the time of `canon.encode`: large plans have half a million.
+    """
+    span = "N" if steps is None else f"u2:i{steps[0]:x};i{steps[1]:x};"
+    named = "".join([_argument(name, inputs[name]) for name in sorted(inputs)])
+    position = f"{_text(recipe)}{span}{_text(stream)}{'T' if restream else 'F'}"
+    return canon.digest(domain, canon.Encoded(f"l5:{position}l{len(inputs)}:{named}".encode()))
 
 
-def _planned(source: AnchorId | Edge) -> list[str] | str:
-    return [source.plan_key, source.output] if isinstance(source, Edge) else source
+def _argument(name: str, source: Input) -> str:
+    items = source.sources
+    sources = _source(items[0]) if len(items) == 1 else "".join([_source(item) for item in items])
+    labels = "N" if source.labels is None else f"l{len(source.labels)}:{''.join(map(_text, source.labels))}"
+    return f"l3:{_name(name)}{labels}l{len(items)}:{sources}"
 
 
-def _known(source: AnchorId | Edge) -> str:
-    if isinstance(source, Edge):
-        raise ValueError(f"input {source.output} of {source.plan_key} is not resolved")
-    return source
+def _source(item: AnchorId | Edge) -> str:
+    if isinstance(item, Edge):
+        return f"l2:s{len(item.plan_key)}:{item.plan_key}{_name(item.output)}"
+    return _text(item)
+
+
+def _text(value: str) -> str:
+    return f"s{len(value)}:{value}" if value.isascii() else canon.encode(value).decode()
+
+
+_name = functools.lru_cache(maxsize=1024)(_text)
+"""The same few names of arguments and outputs stand in every key of a plan."""
 
 
 def anchor_plan_key(anchor: AnchorId) -> PlanKey:

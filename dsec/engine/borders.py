@@ -84,7 +84,7 @@ class Capacity:
     host_cpus: float
     """Cores of the largest host."""
     host_memory: int
-    """Bytes of the largest host."""
+    """Bytes that one call may hold at most: the largest host's, or a worker's limit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import os
 import shutil
 import socket
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -384,6 +385,8 @@ def _quiet() -> None:
     """Deaths and failures are told by the driver, once and with their cause; Dask tells each several times."""
     for name in ("distributed", "distributed.client"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
+    # Another cluster took the dashboard's port meanwhile; the address that is printed is the right one.
+    warnings.filterwarnings("ignore", r"\s*Port \d+ is already in use", UserWarning)
 
 
 def _refuse_while_importing() -> None:

@@ -135,8 +135,10 @@ class Dispatch:
 
     def _check(self) -> None:
         assert self._cluster is not None
-        placements = dict.fromkeys(self._book[key].facts.placement for key in self._book if self._book.is_open(key))
-        shape.check(placements, self._cluster.capacity)
+        pages = [self._book[key] for key in self._book if self._book.is_open(key)]
+        placements = {page.facts.placement: page.call.stage for page in reversed(pages)}
+        for placement, stage in placements.items():
+            shape.check([placement], self._cluster.capacity, where=stage)
         self._cluster.allow(max((placement.memory for placement in placements), default=0))
 
     def _withhold(self, keys: Sequence[PlanKey], granted: set[str]) -> None:
@@ -152,7 +154,7 @@ class Dispatch:
         page = self._book[key]
         assert self._cluster is not None
         try:
-            shape.check([page.facts.placement], self._cluster.capacity)
+            shape.check([page.facts.placement], self._cluster.capacity, where=page.call.stage)
             bound = resolve.bind(page.call, self._book.results, self._store)
         except StageError as error:
             self._progress.fail(key, error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dsec.core.stage import Placement
 from dsec.engine import host
@@ -68,7 +68,8 @@ class ClusterShape:
 
     def capacity(self) -> Capacity:
         """What a local cluster of this shape holds."""
-        return capacity_of(self.processes(), self.labels, float(host.cores()), host.memory())
+        most = capacity_of(self.processes(), self.labels, float(host.cores()), host.memory())
+        return most if self.memory is None else replace(most, host_memory=self.memory)
 
     def worker_memory(self) -> int:
         """Bytes one worker may hold before its nanny ends it."""
@@ -93,8 +94,13 @@ def _offer(kind: str, processes: tuple[Process, ...], labels: tuple[str, ...]) -
     return Offer(kind, len(taking), 1.0, max(process.vram for process in taking), labels, emulated)
 
 
-def check(placements: Iterable[Placement], capacity: Capacity) -> None:
+def check(placements: Iterable[Placement], capacity: Capacity, where: str = "") -> None:
     """Refuse what the cluster can never run.
+
+    Parameters
+    ----------
+    where
+        Who asks for it, a stage or an instance.
 
     Raises
     ------
@@ -105,7 +111,7 @@ def check(placements: Iterable[Placement], capacity: Capacity) -> None:
         lacks = _lacking(placement, capacity)
         if lacks:
             hint = f"there is {_shown(capacity)}; change `resources` or the workers"
-            raise Unsatisfiable(f"no worker has {lacks}", hint=hint)
+            raise Unsatisfiable(f"no worker has {lacks}", where=where, hint=hint)
 
 
 def _lacking(asked: Placement, capacity: Capacity) -> str:
@@ -119,7 +125,7 @@ def _lacking(asked: Placement, capacity: Capacity) -> str:
     if not any(set(asked.labels) <= set(offer.labels) for offer in offers):
         return f"labels: {', '.join(asked.labels)}"
     if asked.worker == "gpu" and not any(_has_device(asked, offer) for offer in offers):
-        return f"gpu: {asked.gpu:g} with vram: {_gib(asked.vram)}"
+        return f"gpu: {asked.gpu:g}" + (f" with vram: {_gib(asked.vram)}" if asked.vram else "")
     return ""
 
 
@@ -139,4 +145,4 @@ def _shown_offer(offer: Offer) -> str:
 
 
 def _gib(size: int) -> str:
-    return f"{size / 2**30:.3g}GiB"
+    return f"{size / 2**40:.3g}TiB" if size >= 1000 << 30 else f"{size / 2**30:.3g}GiB"

@@ -283,7 +283,7 @@ class _Compilation:
             files=_digests(stage.files),
             inputs=self._inputs(placed),
             after=self._after(placed),
-            steps=_span(placed.stage.steps),
+            steps=_span(placed.stage.steps, self.scope),
             outputs=tuple(sorted((name, _number(output.every)) for name, output in stage.outputs.items())),
             makes=self._makes(placed),
             cells=cells,
@@ -465,11 +465,12 @@ def _without(cells: Sequence[Cell], axes: Iterable[str]) -> list[Cell]:
     return list({tuple(cell.values()): cell for cell in kept}.values())
 
 
-def _span(steps: Steps | values.Expr | None) -> Span | None:
+def _span(steps: Steps | values.Expr | None, scope: Mapping[str, object]) -> Span | None:
     if steps is None:
         return None
     if isinstance(steps, values.Expr):
-        return Span(None, None, steps)
+        known = all(path[0] == "params" for path in steps.reads)
+        return Span(None, None, values.evaluate(steps, scope) if known else steps)
     return Span(steps.first, steps.last, steps.count)
 
 

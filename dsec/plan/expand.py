@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
 
 from dsec.core import bodies, canon, keys
-from dsec.core.stage import AnchorId, Edge, Input, Placement, PlanKey, Recipe, StageCall
+from dsec.core.stage import AnchorId, Edge, Input, PlanKey, Recipe, StageCall
 from dsec.errors import PlanError, Problem
 from dsec.plan import values
 from dsec.plan.grids import UNKNOWN, Grid, Made, Pending, Ref, Scope, Strand, named
@@ -68,7 +68,8 @@ class Expander:
             self._by_node.setdefault(strand.node.name, []).append(strand)
         self._scopes: dict[int, Scope] = {}
         self._inits: dict[tuple[int, str, str], Ref] = {}
-        self._recipes: dict[tuple[Any, ...], tuple[canon.Digest, Recipe]] = {}
+        self._bundle = None if graph.bundle is None else canon.Digest(graph.bundle)
+        self._shared: dict[tuple[Any, ...], tuple[canon.Digest, CallFacts]] = {}
         self._targets = _target_names(graph)
 
     def upstream(self, strand: Strand) -> tuple[list[Strand], list[Strand]]:
@@ -100,7 +101,7 @@ class Expander:
         self, strand: Strand, node: Node, scope: Scope, cell: Cell, made: Made, *, target: bool
     ) -> Calls[None]:
         place = tuple(cell.values())
-        full = {**scope.cell, **cell}
+        full = {**scope.cell, **cell} if cell else scope.cell
         yield from self._ended(node, scope)
         if not (yield from self._wanted(strand, node, scope, full)):
             made.calls[place] = None
@@ -109,33 +110,37 @@ class Expander:
         if inputs is None:
             made.calls[place] = None
             return
-        call, next_step, facts = self._call(strand, node, scope, cell, inputs)
-        made.calls[place] = (call.plan_key, label_of(full), next_step)
-        self.facts[call.plan_key] = replace(facts, target=target)
+        label = label_of(full)
+        digest, facts = self._what_is_shared(strand, node, scope, full)
+        call, next_step = self._call(strand, node, scope, cell, inputs, label=label, recipe=digest)
+        made.calls[place] = (call.plan_key, label, next_step)
+        self.facts[call.plan_key] = replace(facts, target=True) if target else facts
         yield call
 
     def _call(
-        self, strand: Strand, node: Node, scope: Scope, cell: Cell, inputs: Mapping[str, Found]
-    ) -> tuple[StageCall, int | None, CallFacts]:
-        full = {**scope.cell, **cell}
-        label = label_of(full)
+        self,
+        strand: Strand,
+        node: Node,
+        scope: Scope,
+        cell: Cell,
+        inputs: Mapping[str, Found],
+        *,
+        label: str,
+        recipe: canon.Digest,
+    ) -> tuple[StageCall, int | None]:
         position = inputs.get("state") or inputs.get("env")
         at = position if isinstance(position, Ref) else None
-        steps = None if node.steps is None else self._steps(strand, node, scope, full, at)
-        digest, recipe = self._recipe(strand, node, scope, full)
-        taken = {name: _input(value) for name, value in sorted(inputs.items())}
+        steps = None if node.steps is None else self._steps(strand, node, scope, {**scope.cell, **cell}, at)
+        taken = {name: _input(inputs[name]) for name in sorted(inputs)}
         stream = _stream(node, scope, label)
-        restream = any(_starts_stream(node, ref, label) for ref in (inputs.get("agent"), inputs.get("state")))
-        plan_key = keys.plan_key(digest, taken, steps=steps, stream=stream, restream=restream)
-        instance = scope.prefix + named(node.name, {**(strand.group if not scope.prefix else {}), **cell})
+        restream = _starts_stream(node, inputs.get("agent"), label) or _starts_stream(node, inputs.get("state"), label)
+        plan_key = keys.plan_key(recipe, taken, steps=steps, stream=stream, restream=restream)
+        name = named(node.name, cell if scope.prefix else {**strand.group, **cell})
         call = StageCall(
-            instance, node.path, plan_key, digest, taken, steps, stream, restream,
-            bundle=None if self.graph.bundle is None else canon.Digest(self.graph.bundle), timeout=node.timeout,
+            scope.prefix + name, node.path, plan_key, recipe, taken, steps, stream, restream,
+            bundle=self._bundle, timeout=node.timeout,
         )  # fmt: skip
-        lane = label_of(strand.group)
-        facts = CallFacts(node.placement, node.retry, node.priority, lane, False, node.cache, recipe)
-        next_step = steps[1] + 1 if steps else (at.next_step if at else None)
-        return call, next_step, facts
+        return call, steps[1] + 1 if steps else (at.next_step if at else None)
 
     # ---- loops -----------------------------------------------------------------------------------------
 
@@ -258,25 +263,19 @@ class Expander:
             if source.gather is not None:
                 found[argument] = yield from self._gathered(strand, scope, source, full)
                 continue
-            ref = yield from self._single(strand, scope, source, full)
+            grid = self._grid(strand, scope, source)
+            ref = grid.at(full) if not grid.init else (yield from self._init(strand, grid.init, full))
             if ref is None:
                 return None
-            found[argument] = ref
+            found[argument] = replace(ref, reseed=True) if source.reseed and not grid.init else ref
         return found
-
-    def _single(self, strand: Strand, scope: Scope, source: Source, full: Cell) -> Calls[Ref | None]:
-        grid = self._grid(strand, scope, source)
-        if grid.init:
-            return (yield from self._init(strand, grid.init, label_of(full) if grid.init == "env" else "", full))
-        ref = grid.at(full)
-        return replace(ref, reseed=True) if ref is not None and source.reseed else ref
 
     def _gathered(self, strand: Strand, scope: Scope, source: Source, full: Cell) -> Calls[list[tuple[str, Ref]]]:
         gather = source.gather or ()
         found: list[tuple[str, Ref]] = []
         for group, grid in self._grids(strand, scope, source):
             if grid.init:
-                begun = yield from self._init(strand, grid.init, "", full)
+                begun = yield from self._init(strand, grid.init, {})
                 found.append(("", begun))
                 continue
             for place, ref in grid.refs.items():
@@ -308,20 +307,21 @@ class Expander:
             where = self._top(self._matching(strand, source.name, None)[0])
         return where.made[source.name].grid(source.output)
 
-    def _init(self, strand: Strand, kind: str, label: str, full: Cell) -> Calls[Ref]:
-        """The session's beginning, emitted when it is first asked for."""
+    def _init(self, strand: Strand, kind: str, full: Cell) -> Calls[Ref]:
+        """The session's beginning, emitted when it is first asked for; environments by stage cell."""
         assert strand.lane is not None
+        cell = full if kind == "env" else {}
+        label = label_of(cell)
         known = (strand.lane.index, kind, label)
         if known in self._inits:
             return self._inits[known]
         uses = _INIT[kind]
         node = Node(f"init.{kind}", f"init.{kind}", uses, bodies.code_digest(uses), bodies.BODIES[uses].specs)
-        digest, recipe = self._recipe(strand, node, Scope(), {})
+        digest, facts = self._what_is_shared(strand, node, Scope(), {})
         plan_key = keys.plan_key(digest, {}, stream=label)
-        instance = named(node.name, {**strand.group, **(full if label else {})})
-        bundle = None if self.graph.bundle is None else canon.Digest(self.graph.bundle)
-        call = StageCall(instance, node.path, plan_key, digest, {}, None, label, bundle=bundle)
-        self.facts[plan_key] = CallFacts(Placement(), node.retry, 0, label_of(strand.group), False, "use", recipe)
+        instance = named(node.name, {**strand.group, **cell})
+        call = StageCall(instance, node.path, plan_key, digest, {}, None, label, bundle=self._bundle)
+        self.facts[plan_key] = facts
         self._inits[known] = Ref(Edge(plan_key, kind), label, 0 if kind == "env" else None)
         yield call
         return self._inits[known]
@@ -349,7 +349,9 @@ class Expander:
         horizon = strand.lane.deciding.max_steps if strand.lane else None
         due = at.next_step if at else None
         if node.steps.count is not None:
-            count = self._value(node.steps.count, strand, scope, full)
+            count = node.steps.count
+            if isinstance(count, values.Expr):
+                count = self._value(count, strand, scope, full)
             if type(count) is not int or count < 1:
                 raise _problem(node, "steps", f"steps must be a count of at least 1, not {count!r}")
             if due is None:
@@ -363,16 +365,19 @@ class Expander:
         _check_range(node, at, first, last, horizon)
         return first, last
 
-    def _recipe(self, strand: Strand, node: Node, scope: Scope, full: Cell) -> tuple[canon.Digest, Recipe]:
+    def _what_is_shared(self, strand: Strand, node: Node, scope: Scope, full: Cell) -> tuple[canon.Digest, CallFacts]:
+        """The recipe of a stage's calls in a strand, by digest, and the facts of those that are no targets."""
         where: tuple[Any, ...] = (node.path, strand.number if strand.lane is None else -1 - strand.lane.index)
         if node.config_varies:
             where = (*where, scope.iteration, tuple(full.items()))
-        found = self._recipes.get(where)
+        found = self._shared.get(where)
         if found is None:
             recipe = self._make_recipe(strand, node, scope, full)
-            found = self._recipes[where] = recipe.digest(), recipe
-            if node.config_varies and len(self._recipes) > 100_000:
-                self._recipes.clear()
+            lane = label_of(strand.group)
+            facts = CallFacts(node.placement, node.retry, node.priority, lane, False, node.cache, recipe)
+            found = self._shared[where] = recipe.digest(), facts
+            if node.config_varies and len(self._shared) > 100_000:
+                self._shared.clear()
         return found
 
     def _make_recipe(self, strand: Strand, node: Node, scope: Scope, full: Cell) -> Recipe:
@@ -459,8 +464,7 @@ def _input(value: Found) -> Input:
 def _stream(node: Node, scope: Scope, label: str) -> str:
     if not node.named_stream:
         return label if node.is_rollout else ""
-    iteration = ".".join(map(str, scope.iteration))
-    return f"stage/{node.path}/{iteration}/{label}"
+    return f"stage/{node.path}/{'.'.join(map(str, scope.iteration))}/{label}"
 
 
 def _starts_stream(node: Node, ref: object, label: str) -> bool:

@@ -250,14 +250,15 @@ def _read_by(condition: values.Expr | None) -> tuple[str, ...]:
 def _watched(nodes: Sequence[Node]) -> frozenset[str]:
     """Paths of stages whose ends or stats are asked for before the graph can go on."""
     found: set[str] = set()
-    stack: list[tuple[Node, tuple[Node, ...], tuple[tuple[Node, ...], ...]]] = [(n, tuple(nodes), ()) for n in nodes]
+    stack: list[tuple[tuple[Node, ...], tuple[Mapping[str, Node], ...]]] = [(tuple(nodes), ())]
     while stack:
-        node, group, around = stack.pop()
-        names = {*_read_by(node.when), *node.after}
-        if node.loop is not None:
-            names_inside = set(_read_by(node.loop.until))
-            found.update(inner.path for inner in node.loop.nodes if inner.name in names_inside)
-            stack.extend((inner, node.loop.nodes, (group, *around)) for inner in node.loop.nodes)
-        for scope in (group, *around):
-            found.update(other.path for other in scope if other.name in names)
+        group, around = stack.pop()
+        scopes = ({node.name: node for node in group}, *around)
+        for node in group:
+            for name in (*_read_by(node.when), *node.after):
+                found.update(scope[name].path for scope in scopes if name in scope)
+            if node.loop is not None:
+                names_inside = set(_read_by(node.loop.until))
+                found.update(inner.path for inner in node.loop.nodes if inner.name in names_inside)
+                stack.append((node.loop.nodes, scopes))
     return frozenset(found)

@@ -66,16 +66,19 @@ class Made:
     carries: Mapping[str, Grid] | None = None
     """For a loop: its last carry, by name."""
     position: Position | None = None
+    _grids: dict[str, Grid] = field(default_factory=dict)
+    """What was asked for before, since each of a thousand readers of a thousand cells asks again."""
 
     def grid(self, output: str) -> Grid:
         """One output over all cells."""
         if self.carries is not None:
             return self.carries[output]
-        steps_follow = output in ("env", "state")
-        refs = {
-            cell: None if call is None else self._ref(call, output, steps_follow) for cell, call in self.calls.items()
-        }
-        return Grid(self.axes, refs)
+        found = self._grids.get(output)
+        if found is None or len(found.refs) != len(self.calls):
+            steps_follow = output in ("env", "state")
+            refs = {cell: call and self._ref(call, output, steps_follow) for cell, call in self.calls.items()}
+            found = self._grids[output] = Grid(self.axes, refs)
+        return found
 
     def _ref(self, call: tuple[PlanKey, str, int | None], output: str, steps_follow: bool) -> Ref:
         plan_key, label, next_step = call

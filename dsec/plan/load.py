@@ -14,12 +14,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from dsec.errors import PlanError, Problem, UsageError
-from dsec.plan import explain, files, yaml12
+from dsec.plan import explain, files, units, yaml12
 from dsec.plan.locate import Fault, Sources, Span, did_you_mean, refuse, shown
 from dsec.plan.schema import ExecutionPlan, Stage
 from dsec.plan.yaml12 import Node
 
-__all__ = ["MAX_STAGES", "Document", "Where", "load_plan", "parse_value", "project_root", "read"]
+__all__ = ["MAX_STAGES", "Document", "Where", "load_plan", "parse_size", "parse_value", "project_root", "read"]
 
 MAX_STAGES = 10_000
 """Stages written in one plan; a matrix and a loop make more of them."""
@@ -140,6 +140,20 @@ def _too_many(plan: ExecutionPlan, document: Document) -> Iterator[Problem]:
     if total > MAX_STAGES:
         message = f"{total} stages are written; {MAX_STAGES} is the most"
         yield document.problem(("stages",), "too-many-stages", message, "use a matrix or a loop", key=True)
+
+
+def parse_size(text: str) -> int:
+    """Bytes of ``512MiB``, as plans write sizes.
+
+    Raises
+    ------
+    UsageError
+        If the text is no size.
+    """
+    try:
+        return units.size(text)
+    except Fault as fault:
+        raise UsageError(fault.message, hint=fault.hint) from None
 
 
 def parse_value(text: str) -> Any:

@@ -194,4 +194,4 @@ _ESCAPES = str.maketrans({c: f"%{ord(c):02X}" for c in "%/@#=,*[]?"})
 
 def label_of(cell: Cell) -> str:
     """``segment=s01,seed=0``, with the characters that mean something in names percent-escaped."""
-    return ",".join(f"{name}={str(value).translate(_ESCAPES)}" for name, value in cell.items())
+    return ",".join([f"{name}={str(value).translate(_ESCAPES)}" for name, value in cell.items()]) if cell else ""

@@ -95,8 +95,8 @@ def put(ctx: StageContext, name: str, tree: Any) -> AnchorId:
     try:
         return ctx.anchor(tree)
     except StateError as error:
-        error.where = f"{ctx.scope.call.instance}: {_path(name, tree, error.where)}"
-        raise
+        error.where = _path(name, tree, error.where)
+        raise error.of(ctx.scope.call.instance, ctx.step) from error.__cause__
 
 
 def _path(name: str, tree: Any, inside: str) -> str:

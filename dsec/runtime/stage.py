@@ -124,9 +124,7 @@ def _asked(ctx: StageContext, given: Mapping[str, Any]) -> dict[str, Any]:
     except StageError as error:
         raise _located(error, instance, ctx.step) from error.__cause__
     except StateError as error:
-        if not error.where.startswith(instance):
-            error.where = f"{instance}: {error.where}" if error.where else instance
-        raise
+        raise error.of(instance, ctx.step) from error.__cause__
     except DsecError:
         raise
     except (Exception, SystemExit) as error:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from projects import Project
+from projects import SMALL, Project
 
 from dsec import api
 
@@ -19,8 +20,24 @@ def project(tmp_path: Path) -> Project:
 
 
 @pytest.fixture(scope="session")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Outputs of the small plan, run once without disturbance."""
-    place = tmp_path_factory.mktemp("undisturbed")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project whose small plan was run once without disturbance; tests take copies of it."""
+    place = tmp_path_factory.mktemp("finished")
     api.init(place / "project", "first")
-    return Project(place / "project", place / "store").outputs()
+    made = Project(place / "project", place / "store")
+    made.run(*SMALL)
+    return made
+
+
+@pytest.fixture
+def done(finished: Project, tmp_path: Path) -> Project:
+    """A copy of the finished project and of its store, in another folder."""
+    shutil.copytree(finished.folder, tmp_path / "project")
+    shutil.copytree(finished.store, tmp_path / "store")
+    return Project(tmp_path / "project", tmp_path / "store")
+
+
+@pytest.fixture(scope="session")
+def undisturbed(finished: Project) -> dict[str, Any]:
+    """Outputs of the small plan when nothing disturbs it."""
+    return finished.outputs()

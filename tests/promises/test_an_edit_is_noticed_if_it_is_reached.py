@@ -6,13 +6,12 @@ import pytest
 from projects import SMALL, Project
 
 
-def test_a_constant_of_a_helper_is_noticed_and_named(project: Project) -> None:
-    project.run(*SMALL)
-    project.edit("agents/scoring.py", "SPREAD = 1.0", "SPREAD = 0.5")
-    told = project.dsec("why", "init.agent@seed=0", project.plan, *SMALL)
+def test_a_constant_of_a_helper_is_noticed_and_named(done: Project) -> None:
+    done.edit("agents/scoring.py", "SPREAD = 1.0", "SPREAD = 0.5")
+    told = done.dsec("why", "init.agent@seed=0", done.plan, *SMALL)
     assert "agents/scoring.py:SPREAD" in told.stdout, told.stdout + told.stderr
-    made = project.run(*SMALL)
-    ran = {n for n, i in project.instances(made["run"]).items() if i["status"] == "ran"}
+    made = done.run(*SMALL)
+    ran = {n for n, i in done.instances(made["run"]).items() if i["status"] == "ran"}
     assert "init.env@seed=0" not in ran
     assert {"init.agent@seed=0", "train@seed=0#0/learn"} <= ran
 
@@ -26,8 +25,7 @@ def test_a_constant_of_a_helper_is_noticed_and_named(project: Project) -> None:
         ("agents/climber.py", "import numpy as np\n", "import numpy as np\n\n\n"),
     ],
 )
-def test_a_remark_or_an_unreached_function_is_not(project: Project, file: str, old: str, new: str) -> None:
-    project.run(*SMALL)
-    project.edit(file, old, new)
-    again = project.run(*SMALL)
+def test_a_remark_or_an_unreached_function_is_not(done: Project, file: str, old: str, new: str) -> None:
+    done.edit(file, old, new)
+    again = done.run(*SMALL)
     assert (again["ran"], again["cluster"]) == (0, False)

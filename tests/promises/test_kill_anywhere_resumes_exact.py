@@ -12,18 +12,23 @@ import psutil
 import pytest
 from projects import SMALL, Project
 
+
+def slow(point: str) -> Any:
+    return pytest.param(point, marks=pytest.mark.slow)
+
+
 WORKERS_DIE_AT = (
-    "init.body",
+    slow("init.body"),
     "rollout.mid",
-    "stage.after-blobs",
+    slow("stage.after-blobs"),
     "store.actions.after-entry",
-    "store.anchors.put.after-chunks:2",
+    slow("store.anchors.put.after-chunks:2"),
 )
 DRIVER_DIES_AT = (
-    "store.runs.after-start",
-    "store.blobs.put.after-temp:3",
+    slow("store.runs.after-start"),
+    slow("store.blobs.put.after-temp:3"),
     "store.catalog.before-commit:2",
-    "store.catalog.after-commit:2",
+    slow("store.catalog.after-commit:2"),
 )
 
 

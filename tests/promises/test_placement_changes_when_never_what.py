@@ -9,7 +9,7 @@ import pytest
 from projects import SMALL, Project
 
 
-@pytest.mark.parametrize("workers", ["cpu=1,gpu=1", "cpu=4"])
+@pytest.mark.parametrize("workers", ["cpu=1,gpu=1", pytest.param("cpu=4", marks=pytest.mark.slow)])
 def test_any_number_of_workers_gives_the_same_anchors(
     project: Project, undisturbed: dict[str, Any], workers: str
 ) -> None:
@@ -26,29 +26,26 @@ def test_another_checkout_folder_and_hash_seed_gives_the_same_keys(
     assert other.outputs() == undisturbed
 
 
-def test_where_and_how_soon_a_stage_runs_reruns_nothing(project: Project) -> None:
-    assert project.run(*SMALL)["ran"] == 15
-    project.edit(
+def test_where_and_how_soon_a_stage_runs_reruns_nothing(done: Project) -> None:
+    done.edit(
         "plans/first.yaml",
         "inputs: {agent: collect.agent, batch: collect.batch}",
         "inputs: {agent: collect.agent, batch: collect.batch}\n        resources: {worker: gpu, memory: 1MiB}\n"
         "        priority: 5\n        timeout: 10min",
     )
-    again = project.run(*SMALL)
+    again = done.run(*SMALL)
     assert (again["ran"], again["hits"], again["cluster"]) == (0, 15, False)
 
 
-def test_one_sessions_parameter_reruns_that_lane_alone(project: Project) -> None:
-    project.run(*SMALL)
-    changed = project.run(*SMALL, "-p", "seeds=[0, 7]")
+def test_one_sessions_parameter_reruns_that_lane_alone(done: Project) -> None:
+    changed = done.run("-p", "iterations=2", "-p", "steps=60", "-p", "seeds=[0, 7]")
     assert (changed["hits"], changed["ran"]) == (7, 8)
 
 
-def test_more_iterations_run_only_those(project: Project) -> None:
-    project.run(*SMALL)
-    made = project.run("-p", "iterations=4", "-p", "steps=60")
+def test_more_iterations_run_only_those(done: Project) -> None:
+    made = done.run("-p", "iterations=4", "-p", "steps=60")
     assert made["hits"] == 2 * (2 + 4)
-    ran = [n for n, i in project.instances(made["run"]).items() if i["status"] == "ran"]
+    ran = [n for n, i in done.instances(made["run"]).items() if i["status"] == "ran"]
     assert sorted(n for n in ran if "#" in n) == sorted(
         f"train@seed={seed}#{i}/{stage}" for seed in (0, 1) for i in (2, 3) for stage in ("collect", "learn")
     )
@@ -64,12 +61,12 @@ stages:
 """
 
 
-def test_a_plan_branches_from_an_anchor_of_another_session(project: Project) -> None:
-    made = project.instances(project.run(*SMALL, "-p", "seeds=[0]")["run"])
+def test_a_plan_branches_from_an_anchor_of_another_session(done: Project) -> None:
+    made = done.instances(done.run(*SMALL)["run"])
     agent = made["train@seed=0#1/learn"]["outputs"]["agent"]
     env = made["train@seed=0#1/collect"]["outputs"]["env"]
-    (project.folder / "plans/branch.yaml").write_text(BRANCH.format(agent=agent, env=env))
-    branch = Project(project.folder, project.store, "plans/branch.yaml")
+    (done.folder / "plans/branch.yaml").write_text(BRANCH.format(agent=agent, env=env))
+    branch = Project(done.folder, done.store, "plans/branch.yaml")
     ran = branch.run()
     assert (ran["calls"], ran["ran"]) == (2, 2)
     assert branch.instances(ran["run"])["more"]["stats"]["steps"] == 40

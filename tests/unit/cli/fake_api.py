@@ -95,8 +95,14 @@ class FakeApi:
     asked: list[Any] = field(default_factory=list)
 
     @staticmethod
-    def Workers(cpu: int | None = None, gpu: int | None = None, scheduler: str | None = None) -> Any:
-        return SimpleNamespace(cpu=cpu, gpu=gpu, scheduler=scheduler)
+    def Workers(
+        cpu: int | None = None, gpu: int | None = None, scheduler: str | None = None, memory: int | None = None
+    ) -> Any:
+        return SimpleNamespace(cpu=cpu, gpu=gpu, scheduler=scheduler, memory=memory)
+
+    @staticmethod
+    def parse_size(text: str) -> int:
+        return int(text.removesuffix("MiB")) << 20
 
     @staticmethod
     def parse_value(text: str) -> object:
@@ -145,7 +151,7 @@ class FakeApi:
     def default_store(root: Path) -> Path:
         return root / ".dsec"
 
-    def worker(self, address: str, *, kind: str) -> int:
+    def worker(self, address: str, *, kind: str, memory: int | None = None, labels: tuple[str, ...] = ()) -> int:
         self.asked.append(("worker", address, kind))
         return 0
 
