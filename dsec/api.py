@@ -10,6 +10,7 @@ import concurrent.futures
 import dataclasses
 import datetime
 import functools
+import importlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -178,7 +179,7 @@ class Plan:
         try:
             frontier = _frontier(self.compiled(dict.fromkeys(classes.KINDS), store), ())
             taken = 0
-            while taken < _MAX_CHECKED and (calls := frontier.take(1000)):
+            while taken + len(frontier.aliases) < _MAX_CHECKED and (calls := frontier.take(1000)):
                 taken += len(calls)
                 for call in calls:
                     frontier.done(call.plan_key, None)
@@ -255,10 +256,12 @@ def run(
 
     place = store or default_store(plan.root)
     _raise(plan.check(imports=False, store=place))
+    shape = shape or Workers()
+    looked = _first_look(plan, shape) if _existing(place) is None else None
     opened = stores.open_store(place, durability=durability)  # type: ignore[arg-type]
     opened.blobs.sweep()  # type: ignore[attr-defined]
     with ExitStack() as stack:
-        clusters = _Clusters(plan, shape or Workers(), opened, stack)
+        clusters = _Clusters(plan, shape, opened, stack, looked)
         known = clusters.classes()
         identity = plan.identity(select)
         began = records.unfinished(opened, identity)
@@ -276,6 +279,36 @@ def run(
     return _summary(plan, opened, this, outcome)
 
 
+def _first_look(plan: Plan, shape: Workers) -> Mapping[str, Mapping[str, Any]]:
+    """Records of the runtime classes, for a run that makes its store: a plan that can't be imported must leave none."""
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        imports = pool.submit(_imports, plan)
+        found = pool.submit(_class_records, shape)
+        # A new store has no result, so a cluster follows; its second of imports passes while other processes work.
+        importlib.import_module("dsec.engine.cluster")
+        _raise(imports.result())
+        return found.result()
+
+
+def _imports(plan: Plan) -> Sequence[Problem]:
+    return checking.check_imports(plan.written, plan.document, plan.root)
+
+
+def _class_records(shape: Workers) -> Mapping[str, Mapping[str, Any]]:
+    """Records of the runtime class by kind, as the workers of a cluster or processes of this host say them."""
+    if shape.scheduler is None:
+        from dsec.engine import host
+
+        return classes.probe({"cpu": "cpu", "gpu": "cuda" if host.devices() else "cpu"})
+    from dsec.engine import cluster
+
+    asked = cluster.connect(shape.scheduler)
+    try:
+        return asked.class_records()
+    finally:
+        asked.close()
+
+
 @dataclass(slots=True)
 class _Clusters:
     """The cluster of one run, started when the first call has to run."""
@@ -284,23 +317,16 @@ class _Clusters:
     shape: Workers
     store: Store
     stack: ExitStack
+    looked: Mapping[str, Mapping[str, Any]] | None = None
+    """What `_first_look` found; None where there was a store already."""
 
     def classes(self) -> dict[str, str | None]:
         """Runtime class by kind; probes once where no record holds."""
         known = classes.known(self.store, self.shape.scheduler)
         if all(known.values()):
             return known
-        if self.shape.scheduler is not None:
-            from dsec.engine import cluster
-
-            asked = cluster.connect(self.shape.scheduler)
-            try:
-                return classes.remember(self.store, self.shape.scheduler, asked.class_records())
-            finally:
-                asked.close()
-        from dsec.engine import host
-
-        return classes.learn(self.store, {"cpu": "cpu", "gpu": "cuda" if host.devices() else "cpu"})
+        found = _class_records(self.shape) if self.looked is None else self.looked
+        return classes.remember(self.store, self.shape.scheduler, found)
 
     def start(self) -> Cluster:
         """Start it, and meanwhile import what the plan names, so that a broken import is found with its line."""
@@ -310,14 +336,14 @@ class _Clusters:
 
         plan = self.plan
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            imports = pool.submit(checking.check_imports, plan.written, plan.document, plan.root)
+            imports = pool.submit(_imports, plan) if self.looked is None else None
             if self.shape.scheduler is not None:
                 made: Any = cluster.connect(self.shape.scheduler)
             else:
                 shape = ClusterShape(self.shape.cpu, self.shape.gpu, memory=self.shape.memory)
                 made = cluster.LocalCluster(shape, plan.root, VARIABLES)
             self.stack.callback(made.close)
-            _raise(imports.result())
+            _raise(imports.result() if imports is not None else ())
         running: Cluster = made
         return running
 

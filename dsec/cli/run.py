@@ -140,7 +140,9 @@ def _look_next(summary: api.RunSummary, argv: Sequence[str], plan: Path, pairs: 
 
 def _interesting(summary: api.RunSummary) -> str:
     """An instance worth asking about: the first that failed, else the first that made a table; empty if none."""
-    failed = [error.instance for error in summary.errors if isinstance(error, StageError | StateError) and error.instance]
+    failed = [
+        error.instance for error in summary.errors if isinstance(error, StageError | StateError) and error.instance
+    ]
     return next(iter([*failed, *(table.instance for table in summary.tables)]), "")
 
 

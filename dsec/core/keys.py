@@ -27,7 +27,7 @@ def plan_key(
 
     An anchor that a plan names itself (``anchor:<id>``) stands in ``inputs`` as its id.
     """
-    return PlanKey(_call_key("dsec/plan-key/1", recipe, inputs, steps, stream, restream))
+    return PlanKey(_call_key("dsec/plan-key/1", recipe, inputs, steps, stream, restream=restream))
 
 
 def action_key(call: StageCall) -> ActionKey:
@@ -40,16 +40,17 @@ def action_key(call: StageCall) -> ActionKey:
     """
     for edge in call.edges():
         raise ValueError(f"input {edge.output} of {edge.plan_key} is not resolved")
-    position = (call.steps, call.stream, call.restream)
-    return ActionKey(_call_key("dsec/action-key/1", call.recipe, call.inputs, *position))
+    parts = (call.recipe, call.inputs, call.steps, call.stream)
+    return ActionKey(_call_key("dsec/action-key/1", *parts, restream=call.restream))
 
 
-def _call_key(  # noqa: PLR0917 - the parts of a key, in order
+def _call_key(
     domain: str,
     recipe: canon.Digest,
     inputs: Mapping[str, Input],
     steps: tuple[int, int] | None,
     stream: str,
+    *,
     restream: bool,
 ) -> canon.Digest:
     """Digest of ``[recipe, steps, stream, restream, [[argument, labels, sources], ...]]``, arguments sorted.

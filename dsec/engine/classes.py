@@ -18,7 +18,7 @@ from dsec.runtime import host, numerics
 from dsec.store import root
 from dsec.store.root import Store
 
-__all__ = ["KINDS", "known", "learn", "remember"]
+__all__ = ["KINDS", "known", "probe", "remember"]
 
 KINDS = ("cpu", "gpu")
 _PROBE = """
@@ -48,8 +48,8 @@ def known(store: Store, address: str | None) -> dict[str, str | None]:
     return found
 
 
-def learn(store: Store, devices: Mapping[str, str]) -> dict[str, str | None]:
-    """Probe this host in processes that start as workers do, and remember what they said.
+def probe(devices: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Class records of this host by kind of worker, from processes that start as workers do.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def learn(store: Store, devices: Mapping[str, str]) -> dict[str, str | None]:
         If a probe fails.
     """
     records = {device: _probed(device) for device in sorted(set(devices.values()))}
-    return remember(store, None, {kind: records[device] for kind, device in devices.items()})
+    return {kind: records[device] for kind, device in devices.items()}
 
 
 def remember(store: Store, address: str | None, records: Mapping[str, Mapping[str, Any]]) -> dict[str, str | None]:

@@ -423,7 +423,9 @@ def _connected(address: str) -> Client:
         return Client(address, set_as_default=False, timeout=5, name="dsec")
     except (OSError, TimeoutError, ValueError) as error:
         raise ClusterError(
-            f"no scheduler answers: {error}", where=address, hint="is it running? `dask scheduler --host 127.0.0.1`"
+            f"no scheduler answers: {error}",
+            where=address,
+            hint="is it running? `dask scheduler --host 127.0.0.1 --dashboard-address 127.0.0.1:8787`",
         ) from error
 
 

@@ -267,7 +267,7 @@ class Expander:
             ref = grid.at(full) if not grid.init else (yield from self._init(strand, grid.init, full))
             if ref is None:
                 return None
-            found[argument] = replace(ref, reseed=True) if source.reseed and not grid.init else ref
+            found[argument] = ref._replace(reseed=True) if source.reseed and not grid.init else ref
         return found
 
     def _gathered(self, strand: Strand, scope: Scope, source: Source, full: Cell) -> Calls[list[tuple[str, Ref]]]:

@@ -109,7 +109,8 @@ class Frontier:
         room = min(n, MAX_OUTSTANDING - len(self._owners))
         resting: list[int] = []
         ahead = max(MIN_AHEAD, min(MAX_AHEAD, MAX_OUTSTANDING // 2 // max(1, len(self._turn))))
-        while self._turn and len(found) < room:
+        enough = len(self.aliases) + 4 * n  # a thousand equal sessions are looked through bit by bit
+        while self._turn and len(found) < room and not (found and len(self.aliases) > enough):
             number = self._turn.popleft()
             self._queued.discard(number)
             if self._advance(self._progress[number], min(ahead, room - len(found)), ahead, found):

@@ -43,6 +43,11 @@ for name in json.load(sys.stdin):
     say(begin=name)
     module, _, path = name.partition(":")
     try:
+        if name.startswith("gymnasium/"):
+            import gymnasium
+            gymnasium.spec(name.partition("/")[2])
+            say(done=name, callable=True)
+            continue
         found = __import__("importlib").import_module(module)
         for part in path.split("."):
             found = getattr(found, part)
@@ -89,7 +94,7 @@ def _named(plan: ExecutionPlan) -> Iterator[tuple[str, Where]]:
     session = plan.session
     for part in ("agent", "env", "reward"):
         spec = getattr(session, part) if session is not None else None
-        if spec is not None and not isinstance(spec.uses, Expr) and _python(spec.uses):
+        if spec is not None and not isinstance(spec.uses, Expr) and (_python(spec.uses) or _registered(spec.uses)):
             yield spec.uses, ("session", part, "uses")
     for top in place(plan).values():
         for placed in top.walk():
@@ -101,6 +106,11 @@ def _named(plan: ExecutionPlan) -> Iterator[tuple[str, Where]]:
 def _python(uses: str) -> bool:
     module, colon, name = uses.partition(":")
     return bool(colon) and all(part.isidentifier() for part in (*module.split("."), *name.split(".")))
+
+
+def _registered(uses: str) -> bool:
+    """Whether Gymnasium's registry has to know it; its own errors name the nearest."""
+    return uses.startswith("gymnasium/")
 
 
 def _ask(names: list[str], root: Path, deadline: float) -> list[dict[str, Any]]:
@@ -133,4 +143,8 @@ def _problem(answer: dict[str, Any], root: Path) -> tuple[str, str] | None:
     if place is not None:
         file = Path(place[0])
         at = f" at {file.relative_to(root.resolve()) if file.is_relative_to(root.resolve()) else file}:{place[1]}"
-    return f"importing {answer['done']} raises {answer['error']}: {answer['message']}{at}", "run the import by hand"
+    if _registered(answer["done"]):
+        return f"there is no {answer['done']}: {answer['message']}", ""
+    module = answer["done"].partition(":")[0]
+    hint = f"try it by hand: python -c 'import {module}'"
+    return f"importing {answer['done']} raises {answer['error']}: {answer['message']}{at}", hint

@@ -52,7 +52,7 @@ def test_the_driver_dies_at_a_named_point(project: Project, undisturbed: dict[st
 
 
 def test_the_driver_is_killed_mid_rollout_and_the_rollout_goes_on(project: Project) -> None:
-    words = ("-p", "iterations=1", "-p", "steps=300000", "-p", "seeds=[0]")
+    words = ("-p", "iterations=1", "-p", "steps=80000", "-p", "seeds=[0]")
     process = project.start("run", project.plan, *words, "--workers", "cpu=1", DSEC_RECOVERY_SECONDS="0.5")
     wait_for(lambda: any((project.store / "partial").rglob("*")) and _files(project.store / "partial"))
     workers = [child.pid for child in psutil.Process(process.pid).children(recursive=True)]

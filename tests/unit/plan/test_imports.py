@@ -57,7 +57,14 @@ def test_what_an_import_prints_is_no_answer(tmp_path: Path) -> None:
     assert found(tmp_path, source, ONE) == []
 
 
-def test_ready_made_and_registered_names_are_left_out(tmp_path: Path) -> None:
-    text = "dsec: 1\nname: x\nsession: {env: gymnasium/X-v0}\nstages:\n  a: {uses: 'dsec.stages:rollout', steps: 1}\n"
-    plan, document = load_plan(tmp_path / "plan.yaml", text)
+ENV = "dsec: 1\nname: x\nsession: {{env: gymnasium/{}}}\nstages:\n  a: {{uses: 'dsec.stages:rollout', steps: 1}}\n"
+
+
+def test_a_registered_environment_is_looked_up_and_ready_made_bodies_are_left_out(tmp_path: Path) -> None:
+    plan, document = load_plan(tmp_path / "plan.yaml", ENV.format("CartPole-v1"))
     assert check_imports(plan, document, tmp_path) == []
+    plan, document = load_plan(tmp_path / "plan.yaml", ENV.format("CartPol-v1"))
+    (problem,) = check_imports(plan, document, tmp_path)
+    assert (problem.line, problem.code) == (3, "import")
+    assert "there is no gymnasium/CartPol-v1: " in problem.message
+    assert "CartPole" in problem.message

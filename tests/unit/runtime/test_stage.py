@@ -226,7 +226,7 @@ def test_an_output_that_cant_be_stored_is_named_by_stage_output_and_path(run: Se
 
 def test_a_state_that_cant_be_kept_after_a_rollout_is_named_the_same_way(run: Serial) -> None:
     run.session["agent"] = agent("Hoarder")
-    with pytest.raises(StateError, match=r"^collect: agent\.seen\[0\]: function can't be kept"):
+    with pytest.raises(StateError, match=r"^collect at step 16: agent\.seen\[0\]: function can't be kept"):
         run.made("collect", "rollout", steps=(0, 15))
 
 
