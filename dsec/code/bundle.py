@@ -6,6 +6,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
+import sysconfig
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from dsec.code.fingerprint import Fingerprint, Project
+from dsec.code.modules import ENVIRONMENTS
 from dsec.code.problem import CodeProblem
 from dsec.core import canon
 
@@ -116,6 +118,8 @@ class _Record:
     roots: list[Path]
 
 
+_INSTALLED = ("site-packages", "dist-packages")
+_PYTHON = sysconfig.get_path("stdlib")
 _RECORD = _Record({}, [])
 """One for a process, as ``sys.modules`` is."""
 
@@ -123,7 +127,8 @@ _RECORD = _Record({}, [])
 def watch_imports(roots: Sequence[Path]) -> None:
     """Note from now on the source of every module imported from under these folders.
 
-    Such modules are always compiled from their source: a ``.pyc`` file can be older than the file it stands for.
+    Python's own modules, DSec's and installed ones are left out, ``dsec_envs`` apart. The others are always compiled
+    from their source: a ``.pyc`` file can be older than the file it stands for.
     """
     _RECORD.roots.extend(root.absolute() for root in roots if root.absolute() not in _RECORD.roots)
     if not any(isinstance(finder, _Watch) for finder in sys.meta_path):
@@ -161,7 +166,7 @@ class _Watch(importlib.abc.MetaPathFinder):
 
     def _watched(self, name: str, spec: importlib.machinery.ModuleSpec) -> importlib.machinery.ModuleSpec:
         plain = type(spec.loader) is importlib.machinery.SourceFileLoader
-        if not plain or not spec.origin or not _is_under(Path(spec.origin)):
+        if not plain or not spec.origin or not _counts(name.partition(".")[0], Path(spec.origin)):
             return spec
         loader = _Noting(name, spec.origin)
         folders = spec.submodule_search_locations
@@ -172,9 +177,14 @@ class _Watch(importlib.abc.MetaPathFinder):
         return found
 
 
-def _is_under(origin: Path) -> bool:
+def _counts(top: str, origin: Path) -> bool:
+    """Whether a bundle could hold it, and it is under a watched folder."""
+    if top in ("dsec", ENVIRONMENTS):
+        return top == ENVIRONMENTS
     place = origin.absolute()
-    return "site-packages" not in place.parts and any(place.is_relative_to(root) for root in _RECORD.roots)
+    if any(part in _INSTALLED for part in place.parts) or place.is_relative_to(_PYTHON):
+        return False
+    return any(place.is_relative_to(root) for root in _RECORD.roots)
 
 
 class _Noting(importlib.machinery.SourceFileLoader):

@@ -34,6 +34,8 @@ from dsec.store.root import Store
 
 __all__ = ["CONFIG", "LocalCluster", "RemoteCluster", "connect", "run_worker"]
 
+START_ATTEMPTS = 3
+"""Times that a local cluster is tried to be started: a worker may be killed while it starts."""
 LOOPBACK = "127.0.0.1"
 DASHBOARD_PORT = 8787
 """Where people look for Dask's dashboard; another port is taken if this one is in use."""
@@ -143,16 +145,23 @@ class LocalCluster:
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _start(self) -> SpecCluster:
+        plugins.spare_main()
+        failed: Exception | None = None
+        for _ in range(START_ATTEMPTS):
+            try:
+                return self._attempt()
+            except (RuntimeError, OSError) as error:
+                failed = error
+        told = f"{(failed and failed.__cause__) or failed}"
+        raise ClusterError(f"the local cluster did not start: {told}", hint="its workers say why above") from failed
+
+    def _attempt(self) -> SpecCluster:
+        """A scheduler and workers; whatever was started is ended if one of them fails."""
         workers = {
             process.name: {"cls": plugins.Host, "options": self._options(process)} for process in self.shape.processes()
         }
-        plugins.spare_main()
         scheduler = {"cls": Scheduler, "options": _scheduler_options()}
-        try:
-            return SpecCluster(scheduler=scheduler, workers=workers, silence_logs=False)
-        except (RuntimeError, OSError) as error:
-            told = f"{error.__cause__ or error}"
-            raise ClusterError(f"the local cluster did not start: {told}", hint="its workers say why above") from error
+        return SpecCluster(scheduler=scheduler, workers=workers, silence_logs=False)
 
     def _options(self, process: Process) -> dict[str, Any]:
         return worker_options(

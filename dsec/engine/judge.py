@@ -113,6 +113,8 @@ def _raised(error: BaseException, call: StageCall) -> Verdict:
     if not isinstance(error, DsecError):
         wrapped = StageError(f"{type(error).__name__}: {error}", instance=call.instance)
         return Verdict("error", wrapped)
+    if isinstance(error, StoreFull):
+        error = StoreFull(f"{error.message}, while {call.instance} was stored", where=error.where, hint=error.hint)
     if isinstance(error, StoreFull | ClassMismatch):
         return Verdict("fatal", error)
     if isinstance(error, CorruptObject | AbsentError):

@@ -6,7 +6,6 @@ numerics are the ones that keys name.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 from pathlib import Path
@@ -24,10 +23,5 @@ def dask_setup(worker: Any) -> None:
     root = os.environ.get("DSEC_ROOT")
     if root and root not in sys.path:
         sys.path.insert(0, root)
-    bundle.watch_imports([Path(folder) for folder in (root, *_environments()) if folder])
-
-
-def _environments() -> list[str]:
-    """Where the environments that come with DSec lie; an installation may have them outside of the project."""
-    found = importlib.util.find_spec("dsec_envs")
-    return list(found.submodule_search_locations or ()) if found is not None else []
+    # Wherever they lie: modules of the project, and others that are installed editable or stand on the import path.
+    bundle.watch_imports([Path(Path.cwd().anchor)])

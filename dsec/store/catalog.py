@@ -32,7 +32,7 @@ __all__ = ["Catalog", "Recorded"]
 
 _PATIENCE = 30.0
 """Seconds a transaction waits for another driver's."""
-_REBUILD = "delete catalog.db and run `dsec store reindex`: it is an index, nothing is lost"
+_REBUILD = "delete catalog.db: it is an index, and the objects beside it are all there"
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,7 +154,7 @@ def migrate(connection: sa.Connection) -> None:
     taken = int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
     if taken > len(MIGRATIONS):
         where = connection.engine.url.database or ""
-        hint = "upgrade DSec, or delete catalog.db and run `dsec store reindex`"
+        hint = "upgrade DSec, or delete catalog.db, which is an index"
         raise StoreError(f"the catalog has schema {taken}, this DSec knows {len(MIGRATIONS)}", hint=hint, where=where)
     for step in MIGRATIONS[taken:]:
         for statement in step:

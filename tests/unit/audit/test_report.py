@@ -13,8 +13,8 @@ from dsec.audit import report
 from dsec.core import canon
 from dsec.core.session import Deciding, new_session
 from dsec.errors import CorruptObject
-from dsec.store import runs, system
-from dsec.store.catalog import Catalog
+from dsec.store import actions, runs, system
+from dsec.store.catalog import Catalog, Recorded
 from dsec.store.runs import Call, End
 
 
@@ -59,17 +59,19 @@ def test_the_status_of_a_run(history: Any) -> None:
     assert report.status_of(finished) == "done"
     assert report.status_of(replace(finished, end=End("failed", "", 0.0))) == "failed"
     assert report.status_of(going) == "running"
-    assert report.status_of(replace(going, owner=system.Process("elsewhere", 1, 1))) == "running", "who can know?"
-    assert report.status_of(replace(going, owner=None)) == "unfinished"
+    ended = replace(system.this_process(), started=1)
+    assert report.status_of(replace(going, owner=ended)) == "unfinished"
 
 
 def test_a_killed_run_is_told_as_far_as_the_catalog_came(history: Any) -> None:
-    row = history.file(history.call())
+    call = history.call()
+    row = history.file(call)
+    result = actions.load(history.store.blobs, row.action_key)
     run = history.run(None)
     assert report.calls_of(history.store, run) == []
     with Catalog(history.store.catalog) as catalog:
         catalog.record_run(run)
-        catalog.record_calls(run.run_id, [row])
+        catalog.record_calls(run.run_id, [Recorded(call, "ran", result, 1.5)])
     assert report.calls_of(history.store, run) == [row]
 
 
@@ -77,7 +79,7 @@ def test_a_table_is_read_and_one_of_a_loop_is_not(history: Any) -> None:
     table = {"table": {"kind": "table", "columns": ["seed", "mean"], "rows": [[0, 475.5]]}}
     shown = history.file(history.call("table"), table)
     inside = replace(shown, instance="train#0/table", stage="train.table")
-    other = history.file(history.call("sums"), {"table": [1, 2]})
+    other = history.file(history.call("sums", stream="sums"), {"table": [1, 2]})
     skipped = replace(shown, instance="skipped", status="skipped", action_key=None)
     found = list(report.tables(history.store, [inside, shown, other, skipped]))
     assert found == [("table", ["seed", "mean"], [[0, 475.5]])]

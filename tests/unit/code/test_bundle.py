@@ -119,3 +119,15 @@ def test_what_was_loaded_before_the_watch_is_not_trusted(write: Write) -> None:
     importlib.import_module("dsecbundled")
     bundles.watch_imports([root])
     assert bundles.loaded_differs(Project(root).fingerprint("dsecbundled:X").modules) == ["dsecbundled"]
+
+
+def test_users_code_is_watched_wherever_it_lies(write: Write) -> None:
+    root = write({"dsecbundled.py": "X = 1\n"})
+    elsewhere = write({"site-packages/dsecspace.py": "X = 1\n"}) / "site-packages"
+    sys.path[:0] = [str(root), str(elsewhere)]
+    bundles.watch_imports([Path(root.anchor)])
+    importlib.invalidate_caches()
+    sys.modules.pop("colorsys", None)
+    for name in ("dsecbundled", "dsecspace", "colorsys"):
+        importlib.import_module(name)
+    assert list(bundles.loaded()) == ["dsecbundled"], "installed modules and Python's are no one's to edit"

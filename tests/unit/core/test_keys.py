@@ -118,3 +118,34 @@ def test_a_session_has_seven_fields_and_an_id_of_its_time() -> None:
     assert (
         made.session_id != session.new_session(session.identity(deciding, "q", {"seed": 3}), when, deciding).session_id
     )
+
+
+@pytest.mark.parametrize("stream", ["", "stage/train.learn/17/shard=3", "stage/ü/0/größe=3"])
+@pytest.mark.parametrize("steps", [None, (0, 99), (-1, 10**20)])
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        {},
+        {"env": Input((Edge(B, "env"),)), "agent": Input((AnchorId("1" * 64),))},
+        {"scores": Input((Edge(A, "maß"), Edge(B, "x")), ("größe=1", "größe=2")), "none": Input((), ())},
+    ],
+)
+def test_keys_are_written_as_canonical_bytes(
+    stream: str, steps: tuple[int, int] | None, inputs: dict[str, Input]
+) -> None:
+    recipe = canon.digest("test", "recipe")
+    named = [
+        [
+            name,
+            None if inputs[name].labels is None else list(inputs[name].labels or ()),
+            [[s.plan_key, s.output] if isinstance(s, Edge) else s for s in inputs[name].sources],
+        ]
+        for name in sorted(inputs)
+    ]
+    expected = canon.digest("dsec/plan-key/1", [recipe, steps, stream, True, named])
+    assert keys.plan_key(recipe, inputs, steps=steps, stream=stream, restream=True) == expected
+
+
+def test_a_name_with_a_lone_surrogate_has_no_key() -> None:
+    with pytest.raises(StateError):
+        keys.plan_key(canon.digest("test", "recipe"), {}, stream="\ud800")
