@@ -12,7 +12,7 @@ __all__ = ["memory", "params", "project_root", "store_of", "workers"]
 
 KINDS = ("cpu", "gpu")
 """Kinds of worker that `--workers` counts."""
-LEAST_MEMORY = 256 << 20
+LEAST_MEMORY = 512 << 20
 """Bytes below which a worker could not even import what it needs."""
 
 
@@ -96,7 +96,7 @@ def memory(text: str | None) -> int | None:
         raise UsageError(f"--memory {text}: {error.message}", hint=error.hint) from None
     if size < LEAST_MEMORY:
         raise UsageError(
-            f"--memory {text} is too little", hint="a worker alone takes about 250MiB; write for example --memory 2GiB"
+            f"--memory {text} is too little", hint="a worker alone takes about 350MiB; write for example --memory 2GiB"
         )
     return size
 

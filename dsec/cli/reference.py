@@ -64,14 +64,16 @@ at all has no such line, and the status says why.
 One line, with these fields:
 
 ```json
-{"run": "ID", "plan": "NAME", "status": "done", "created": "TIME", "counts": {"calls": 126},
+{"run": "ID", "plan": "NAME", "status": "done", "created": "TIME", "seconds": 9.5, "counts": {"calls": 126},
  "sessions": [{"session_id": "ID", "agent_spec": "HASH", "env_spec": "HASH", "reward_fn_hash": null, "seed": 0,
                "max_steps": 30720, "creation_timestamp": "TIME"}],
  "instances": {"train@seed=0#29/learn": {"status": "ran", "plan_key": "KEY", "action_key": "KEY",
                "outputs": {"agent": "ANCHOR"}, "stats": {}, "cost": {}}}}
 ```
 
-`outputs` are anchor ids by name, `stats` follow from the result alone, `cost` says what it took.
+`status` of a run is `done`, `failed`, `running`, or `unfinished` where the same command goes on; that of an instance
+`hit`, `ran`, `failed` (then with `error`) or `skipped`. `outputs` are anchor ids by name, `stats` follow from the result
+alone, `cost` says what it took.
 """  # noqa: E501 - the example is one line because the output is
 
 ERRORS_HEAD = """\

@@ -31,7 +31,7 @@ class Limits:
 
     stalled: float = 120.0
     """Without progress and without workers, until the run stops."""
-    remake: float = 10.0
+    remake: float = 20.0
     """Without workers, until a local cluster is made anew."""
     poll: float = 1.0
     """Between two looks at deadlines, claims of others, and workers."""

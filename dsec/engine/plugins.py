@@ -10,6 +10,8 @@ from typing import Any
 
 from distributed import Nanny
 from distributed.core import rpc
+from distributed.metrics import time
+from distributed.scheduler import heartbeat_interval
 
 __all__ = ["OUT_OF_MEMORY", "Host", "class_records", "end_worker", "executing", "spare_main", "worker_count"]
 
@@ -18,15 +20,29 @@ OUT_OF_MEMORY = "worker-restart-memory"
 
 
 _WORKER_PROCESS = "Dask Worker process"
+_SLOW = 0.5  # seconds by which a busy worker's heartbeat may be late
 
 
 def executing(dask_scheduler: Any) -> dict[str, tuple[str, float]]:
-    """Dask key -> worker and seconds, of all that runs, by the workers' last heartbeats."""
-    return {
-        ts.key: (ws.address, float(seconds))
-        for ws in dask_scheduler.workers.values()
-        for ts, seconds in ws.executing.items()
-    }
+    """Dask key -> worker and seconds, of all that runs, by the workers' last heartbeats and the time since then.
+
+    A call that holds Python's lock keeps its worker from saying anything. So what a silent worker runs is what it ran
+    when it was heard last, or else the first call that waits there.
+    """
+    every = heartbeat_interval(len(dask_scheduler.workers))
+    found: dict[str, tuple[str, float]] = {}
+    for ws in dask_scheduler.workers.values():
+        silent = time() - ws.last_seen
+        running = {ts: seconds for ts, seconds in ws.executing.items() if ts in ws.processing}
+        if silent > 2 * every + _SLOW:
+            first = {min(ws.processing, key=_rank): -every} if ws.processing else {}
+            running = {ts: seconds + silent for ts, seconds in (running or first).items()}
+        found |= {ts.key: (ws.address, float(seconds)) for ts, seconds in running.items()}
+    return found
+
+
+def _rank(ts: Any) -> Any:
+    return ts.priority
 
 
 def class_records(dask_worker: Any) -> dict[str, dict[str, Any]]:

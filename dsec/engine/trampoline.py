@@ -5,6 +5,7 @@ It takes text and gives text: a call, where it runs, and the results of the call
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from dsec.runtime.facts import WorkerFacts
     from dsec.store.root import Store
 
-__all__ = ["WORKER_DEVICE", "WORKER_NAME", "reply_of", "run_call"]
+__all__ = ["WORKER_DEVICE", "WORKER_NAME", "reply_of", "run_call", "warm_up"]
 
 WORKER_NAME = "DSEC_WORKER"
 """Variable that holds a worker's name; its nanny sets it."""
@@ -59,6 +60,17 @@ def run_call(call_json: str, errand_json: str, *upstream_json: str) -> str:
         raise
     except (Exception, SystemExit) as error:
         raise _wrapped(call, error, StageError) from None
+
+
+def warm_up() -> None:
+    """Import what every call needs and find out this process' class, so that no call's deadline counts that.
+
+    What fails here fails again in the first call, and is told with its place.
+    """
+    with contextlib.suppress(Exception):
+        from dsec.runtime import stage  # noqa: F401
+
+        _class_id(os.environ.get(WORKER_DEVICE, "cpu"))
 
 
 def reply_of(result_json: str, ran: bool, seconds: float) -> str:

@@ -49,7 +49,7 @@ from dsec.engine.policy import Rank
 __all__ = ["Window"]
 
 _WAITS, _READY, _FLYING, _RESTING, _ELSEWHERE = range(5)
-_PARDONS = 3  # after so many deaths that were another's fault, a call is watched alone; after as many, blamed
+_PARDONS = 3  # after so many deaths that were another's fault, a call is watched; after one more, run by itself
 _NONE = Capacity((), {}, {}, 0.0, 0, 0.0, 0)
 
 
@@ -64,6 +64,7 @@ class _Entry:
     tried: int = 0
     pardons: int = 0
     suspect: bool = False
+    isolated: bool = False
     seconds: float = 0.0
     pool: str = ""
     heavy: bool = False
@@ -78,6 +79,8 @@ class _Load:
     seconds: float = 0.0
     runnable: int = 0
     """Calls that wait for no other: what can run side by side."""
+    isolated: int = 0
+    """Calls that run by themselves, at most one."""
 
 
 class Window:
@@ -190,7 +193,9 @@ class Window:
             self._wait_for(entry, event.needs)
         elif event.cause == "innocent":
             self._pardon(entry)
-        elif event.cause == "worker-lost" and not event.certain and entry.pardons < _PARDONS:
+        elif event.cause == "worker-lost" and not event.certain and not entry.isolated:
+            # Watched, it may still share a worker with another suspect; by itself, whatever ends its worker is its own.
+            entry.isolated = entry.pardons >= _PARDONS
             self._suspect(entry)
             self._pardon(entry)
         else:
@@ -319,6 +324,7 @@ class Window:
         load.calls += sign
         load.seconds += sign * entry.seconds
         load.runnable += 0 if entry.missing else sign
+        load.isolated += sign if entry.isolated else 0
         self._flying += sign
         if entry.heavy:
             self._heavy.add(entry.link, sign)
@@ -336,7 +342,7 @@ class Window:
                 return
             (_, key), kind = min(tops)
             entry = self._entries[key]
-            if not self._fits(entry):
+            if not self._fits(entry) or (entry.isolated and self._load[pool].calls):
                 return  # none overtakes it, or it would wait for ever
             heapq.heappop(self._heaps[kind])
             yield Admitted(self._batch(entry))
@@ -366,6 +372,8 @@ class Window:
         slots = self._capacity.pools[pool]
         slots = max(1, slots - self._heavy.extra) if slots else 0
         load, settings = self._load[pool], self._settings
+        if load.isolated:
+            return False
         if load.runnable < slots:
             return True
         if self._suspects:

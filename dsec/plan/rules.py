@@ -41,6 +41,8 @@ def _not_yet(plan: ExecutionPlan, document: Document) -> Iterator[Problem]:
     session = plan.session
     if session is not None and session.agent is not None and session.agent.tools:
         yield _later(document, ("session", "agent", "tools"), "tools of an agent")
+    if session is not None and session.agent is not None and session.agent.provenance == "required":
+        yield _later(document, ("session", "agent", "provenance"), "provenance 'required'", value=True)
     if session is not None and session.reward is not None:
         yield from _asked(plan, document, session.reward.services, ("session", "reward", "services"))
     if plan.curriculum is not None:

@@ -108,7 +108,7 @@ def test_a_cluster_whose_nannies_are_gone_is_made_anew(run: Run, heard: list[eve
 
 @pytest.fixture
 def small() -> Iterator[LocalCluster]:
-    with local(ClusterShape(cpu=2, memory=300 << 20)) as cluster:
+    with local(ClusterShape(cpu=2, memory=600 << 20)) as cluster:
         yield cluster
 
 
@@ -122,7 +122,7 @@ def test_a_call_that_eats_all_memory_is_named_with_its_limit(small: LocalCluster
     (error,) = outcome.errors
     assert isinstance(error, OutOfMemory)
     assert "greedy" in error.message
-    assert "limit is 0.293GiB" in error.message
+    assert "limit is 0.586GiB" in error.message
 
 
 def test_an_interrupt_ends_a_run_within_two_seconds(run: Run, tmp_path: Path) -> None:

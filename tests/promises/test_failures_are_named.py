@@ -22,7 +22,7 @@ from dsec.cli.main import main
 from dsec.errors import ClusterError
 
 MISHAPS = '''
-import os, sys, threading, time
+import os, re, sys, threading, time
 import numpy as np
 
 class Locked:
@@ -58,6 +58,9 @@ def eats(ctx):
 def hangs(ctx):
     time.sleep(3600)
 
+def spins(ctx):
+    re.match("(a+)+$", "a" * 60 + "b")  # holds Python's lock: its worker can't even say that it lives
+
 def leaves(ctx):
     os._exit(3)
 
@@ -80,7 +83,7 @@ class Turned:
         pass
 """ + "".join(
     f"\ndef {name}(ctx):\n    return {{'out': [1]}}\n"
-    for name in ("gives_lambda", "raises", "eats", "hangs", "leaves", "exits")
+    for name in ("gives_lambda", "raises", "eats", "hangs", "spins", "leaves", "exits")
 )
 PLAN = """
 dsec: 1
@@ -91,6 +94,8 @@ stages:
   gives: {uses: "agents.mishaps:gives_lambda"}
   raises: {uses: "agents.mishaps:raises"}
   hangs: {uses: "agents.mishaps:hangs", timeout: 1s}
+  spins: {uses: "agents.mishaps:spins", timeout: 2s}
+  prompt: {uses: "agents.steady:total", with: {xs: [1, 2]}, timeout: 2s}
   leaves: {uses: "agents.mishaps:leaves"}
   exits: {uses: "agents.mishaps:exits"}
   eats: {uses: "agents.mishaps:eats"}
@@ -103,6 +108,7 @@ NAMED = {
     "gives": ("state", "gives: out.deep[1]", "function can't be kept"),
     "raises": ("stage", "raises", "KeyError: 'missing'"),
     "hangs": ("timeout", "hangs", "within 1 s"),
+    "spins": ("timeout", "spins", "within 2 s"),
     "leaves": ("worker-lost", "leaves", "its worker died"),
     "exits": ("stage", "exits", "SystemExit: bye"),
     "eats": ("oom", "eats", "its worker's limit is 0.5GiB"),
@@ -132,10 +138,12 @@ def test_every_failure_is_named_siblings_go_on_and_the_same_command_continues(mi
     assert 'return table["missing"]' in failed.stderr, "the user's own traceback is shown"
     assert "dsec/runtime" not in failed.stderr
     assert failed.stderr.splitlines()[-1] == continues(mishaps, *words)
-    assert _counts(said[-1]) == (15, 7, 7), "all siblings ran"
+    assert _counts(said[-1]) == (17, 8, 8), "all siblings ran"
     (mishaps.folder / "agents/mishaps.py").write_text(MENDED)
     again = mishaps.run("--memory", "512MiB")
-    assert (again["failed"], again["hits"]) == (0, 6), "init.env, the fine ones and their sum were done again"
+    assert (again["failed"], again["hits"]) == (0, 7), (
+        "init.env, the prompt one, the fine ones and their sum were done again"
+    )
 
 
 @pytest.mark.slow

@@ -165,13 +165,31 @@ def test_a_call_is_not_pardoned_for_ever() -> None:
     window = Window()
     window.on(moves.Resized(capacity(1)))
     offer(window, moves.Link(PlanKey("x"), "x", "a", "cpu"))
-    for _ in range(3):
+    for _ in range(4):
         assert [batch.keys for batch in window.admit()] == [("x",)]
         assert window.on(moves.Failure(PlanKey("x"), "worker-lost", certain=False)) == []
     window.admit()
     assert window.on(moves.Failure(PlanKey("x"), "worker-lost", certain=False)) == [
         moves.GiveUp(PlanKey("x"), "worker-lost", 1)
     ]
+
+
+def test_a_call_is_blamed_without_proof_only_after_it_ran_by_itself() -> None:
+    window = Window()
+    window.on(moves.Resized(capacity(2)))
+    offer(window, *fan(3))
+    for _ in range(4):
+        assert [batch.keys for batch in window.admit()][:1] == [("fan/0",)]
+        assert window.on(moves.Failure(PlanKey("fan/0"), "worker-lost", certain=False)) == []
+    assert window.flying == 2
+    assert window.admit() == []  # the two others must end first
+    window.on(moves.Ended(PlanKey("fan/1"), 1.0))
+    window.on(moves.Ended(PlanKey("fan/2"), 1.0))
+    offer(window, *fan(9)[3:])
+    assert [batch.keys for batch in window.admit()] == [("fan/0",)]
+    assert window.admit() == []  # and nobody may join it
+    window.on(moves.Ended(PlanKey("fan/0"), 1.0))
+    assert [batch.keys for batch in window.admit()] == [("fan/3",), ("fan/4",)] or window.flying > 2
 
 
 def test_a_call_that_others_keep_killing_ends_up_alone() -> None:

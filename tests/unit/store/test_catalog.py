@@ -49,13 +49,13 @@ def _columns(table: sa.Table) -> list[tuple[str, bool, bool, str]]:
 def test_a_catalog_of_a_newer_schema_is_refused(store: root.Store) -> None:
     with closing(sqlite3.connect(store.catalog)) as made:
         made.execute("PRAGMA user_version = 99")
-    with pytest.raises(StoreError, match=r"catalog\.db: .*schema 99.*reindex"):
+    with pytest.raises(StoreError, match=r"catalog\.db: .*schema 99.*delete catalog\.db"):
         Catalog(store.catalog)
 
 
 def test_a_damaged_catalog_is_named_with_the_way_out(store: root.Store) -> None:
     store.catalog.write_bytes(b"no database" * 1000)
-    with pytest.raises(StoreError, match=r"catalog\.db.*not a database.*dsec store reindex"):
+    with pytest.raises(StoreError, match=r"catalog\.db.*not a database.*delete catalog\.db"):
         Catalog(store.catalog)
 
 
