@@ -176,7 +176,7 @@ def test_a_call_is_not_pardoned_for_ever() -> None:
 
 def test_a_call_is_blamed_without_proof_only_after_it_ran_by_itself() -> None:
     window = Window()
-    window.on(moves.Resized(capacity(2)))
+    window.on(moves.Resized(capacity(4)))
     offer(window, *fan(3))
     for _ in range(4):
         assert [batch.keys for batch in window.admit()][:1] == [("fan/0",)]
@@ -189,7 +189,7 @@ def test_a_call_is_blamed_without_proof_only_after_it_ran_by_itself() -> None:
     assert [batch.keys for batch in window.admit()] == [("fan/0",)]
     assert window.admit() == []  # and nobody may join it
     window.on(moves.Ended(PlanKey("fan/0"), 1.0))
-    assert [batch.keys for batch in window.admit()] == [("fan/3",), ("fan/4",)] or window.flying > 2
+    assert window.admit()[0].keys == ("fan/3",)
 
 
 def test_a_call_that_others_keep_killing_ends_up_alone() -> None:
