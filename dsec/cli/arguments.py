@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dsec.errors import PlanError, UsageError
 
-__all__ = ["memory", "params", "project_root", "store_of", "workers"]
+__all__ = ["memory", "params", "store_of", "workers"]
 
 KINDS = ("cpu", "gpu")
 """Kinds of worker that `--workers` counts."""
@@ -101,15 +101,6 @@ def memory(text: str | None) -> int | None:
     return size
 
 
-def project_root(folder: Path) -> Path:
-    """Nearest ancestor of `folder`, itself included, with ``pyproject.toml`` or ``.git``, else `folder`."""
-    folder = folder.resolve()
-    for place in (folder, *folder.parents):
-        if (place / "pyproject.toml").is_file() or (place / ".git").exists():
-            return place
-    return folder
-
-
 def store_of(option: Path | None) -> Path:
     """Store that a verb without a plan reads: the option, else the default one of the current project.
 
@@ -120,7 +111,7 @@ def store_of(option: Path | None) -> Path:
     """
     from dsec import api
 
-    store = option if option is not None else api.default_store(project_root(Path.cwd()))
+    store = option if option is not None else api.default_store(api.project_root(Path.cwd() / "plan.yaml"))
     if not store.is_dir():
         raise UsageError(
             f"there is no store at {store}",

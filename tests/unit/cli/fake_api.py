@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from dsec.errors import DsecError, PlanError, Problem, UsageError
+from dsec.plan import load
 
 PROBLEM = Problem("p.yaml", 3, 5, "unknown-key", "unknown key 'need'", "did you mean 'needs'?", 4, "    need: [a]")
 
@@ -103,6 +104,8 @@ class FakeApi:
     @staticmethod
     def parse_size(text: str) -> int:
         return int(text.removesuffix("MiB")) << 20
+
+    project_root = staticmethod(load.project_root)
 
     @staticmethod
     def parse_value(text: str) -> object:
