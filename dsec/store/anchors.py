@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numcodecs
@@ -20,10 +20,10 @@ import numpy.typing as npt
 from dsec.core import canon, failpoint, leaves, state
 from dsec.core.stage import AnchorId
 from dsec.errors import AbsentError, CorruptObject, StateError, StoreError
-from dsec.store import layout, root
+from dsec.store import layout
+from dsec.store import tags as tags_of
 from dsec.store.blobs import BlobStore, Buffer
 from dsec.store.layout import ArrayEntry, Manifest, Place, Record, Slot, present
-from dsec.store.tags import Tagged
 
 __all__ = [
     "Reach",
@@ -115,7 +115,7 @@ def put(blobs: BlobStore, tree: object, *, tags: Iterable[str] = ()) -> Stored:
     anchor_id, content = layout.pack(cut.manifest, slots, pieces)
     blobs.put(layout.anchor_name(anchor_id), content)
     for tag in tags:
-        _put_tag(blobs, Tagged(anchor_id, tag))
+        tags_of.put_tag(blobs, tags_of.Tagged(anchor_id, tag))
     return Stored(anchor_id, sum(map(len, content)))
 
 
@@ -288,13 +288,6 @@ def _compressed(chunk: _Chunk) -> tuple[int, Buffer]:
     regrouped = _shuffles[chunk.place].encode(chunk.raw) if chunk.place in _shuffles else chunk.raw
     stored = _zstd.encode(regrouped)
     return (chunk.place, stored) if len(stored) < len(chunk.raw) else (Place.PLAIN, chunk.raw)
-
-
-def _put_tag(blobs: BlobStore, tagged: Tagged) -> None:
-    value = asdict(tagged)
-    digest = canon.digest("dsec/tag/1", value)
-    name = f"tags/{tagged.anchor_id[:2]}/{tagged.anchor_id}.{digest[:16]}"
-    blobs.put(name, [root.seal(name, value)])
 
 
 def _specs(found: Manifest) -> list[state.ArraySpec]:

@@ -12,6 +12,7 @@ from dsec.core import canon
 from dsec.core.stage import AnchorId
 from dsec.errors import CorruptObject
 from dsec.store import root
+from dsec.store.blobs import BlobStore
 from dsec.store.root import Store
 
 __all__ = ["Tagged", "all_tags", "put_tag"]
@@ -29,11 +30,12 @@ class Tagged:
     """Absolute step at which the anchor was made."""
 
 
-def put_tag(store: Store, tagged: Tagged) -> None:
+def put_tag(blobs: BlobStore, tagged: Tagged) -> None:
     """Record a tag."""
     value = asdict(tagged)
     digest = canon.digest("dsec/tag/1", value)
-    root.put_json(store, f"tags/{tagged.anchor_id[:2]}/{tagged.anchor_id}.{digest[:16]}", value)
+    name = f"tags/{tagged.anchor_id[:2]}/{tagged.anchor_id}.{digest[:16]}"
+    blobs.put(name, [root.seal(name, value)])
 
 
 def all_tags(store: Store) -> Iterator[Tagged]:

@@ -257,7 +257,7 @@ def test_tags_are_kept_as_the_tags_of_the_store_are(tmp_path):
         (anchor_id, "best"),
         (anchor_id, "../odd tag"),
     }
-    tags.put_tag(store, tags.Tagged(anchor_id, "best"))
+    tags.put_tag(store.blobs, tags.Tagged(anchor_id, "best"))
     assert len(list(tags.all_tags(store))) == 2
 
 

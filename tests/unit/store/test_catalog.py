@@ -176,7 +176,7 @@ def test_reindex_makes_the_same_catalog_anew(store: root.Store, make) -> None:
         store, run, runs.End("done", "now", 3.5, {"calls": 6}), [row.brief() for row in [*made, cutoff]]
     )
     tag = tags.Tagged("id", "best", session.session_id, "eval", 9)
-    tags.put_tag(store, tag)
+    tags.put_tag(store.blobs, tag)
     with Catalog(store.catalog) as catalog:
         catalog.record_sessions([("f" * 64, session)])
         catalog.record_calls(run.run_id, [*made, cutoff])

@@ -174,5 +174,5 @@ def test_drivers_that_make_a_session_together_agree(store: root.Store) -> None:
 def test_tags_are_kept_once_each(store: root.Store) -> None:
     given = [tags.Tagged("aa11", "best", "s", "eval", 3), tags.Tagged("aa11", "kept"), tags.Tagged("bb22", "best")]
     for tag in [*given, *given]:
-        tags.put_tag(store, tag)
+        tags.put_tag(store.blobs, tag)
     assert sorted(tags.all_tags(store), key=repr) == sorted(given, key=repr)
